@@ -1,0 +1,37 @@
+# Every target sets itself up: the virtual environment is made once and again only when pyproject.toml changed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check lint types contracts bench clean
+
+demo: $(READY)
+	$(BIN)/python examples/walk.py
+
+test: $(READY)
+	$(BIN)/pytest
+
+check: lint types contracts test
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy -p postroom
+	$(BIN)/mypy tests benchmarks examples
+
+contracts: $(READY)
+	$(BIN)/lint-imports
+
+bench: $(READY)
+	$(BIN)/python benchmarks/redis_layer.py
+
+clean:
+	rm -rf $(VENV) .postroom
+
+$(READY): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[embedded,dev]'
+	touch $@

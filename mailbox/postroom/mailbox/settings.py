@@ -1,0 +1,64 @@
+"""All settings in one frozen value, built once from the environment and passed down; nothing else reads it."""
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from postroom.mailbox.errors import InvalidInput
+
+SECOND = 1_000
+DAY = 24 * 60 * 60 * SECOND
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number <= 0:
+        raise ValueError("not a positive whole number")
+    return number
+
+
+def _setting(default: Any, parse: Callable[[str], Any], about: str) -> Any:
+    return field(default=default, metadata={"parse": parse, "about": about})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an operator may change; times are milliseconds, sizes bytes."""
+
+    redis_url: str | None = _setting(None, str, "server to use; unset means the embedded one")
+    data_dir: Path = _setting(Path(".postroom"), Path, "where the embedded server keeps its data")
+    lease_ms: int = _setting(10 * SECOND, _positive, "how long a worker holds a thread without renewing")
+    max_attempts: int = _setting(5, _positive, "crashes after which a run is dead-lettered")
+    ring_again_ms: int = _setting(5 * SECOND, _positive, "how long to wait before ringing an unanswered doorbell again")
+    run_retention_ms: int = _setting(7 * DAY, _positive, "how long a finished run, its journal and its index stay")
+    thread_retention_ms: int = _setting(30 * DAY, _positive, "how long an idle thread and its log stay")
+    dedupe_ms: int = _setting(DAY, _positive, "how long an idempotency key outlives its run")
+    max_body_bytes: int = _setting(8 << 20, _positive, "largest encoded message, request, state value or event")
+    max_lane: int = _setting(1_000, _positive, "most runs queued on one thread")
+    max_mail: int = _setting(1_000, _positive, "most unread mail in one mailbox")
+    max_events: int = _setting(10_000, _positive, "events kept in a run's journal before the oldest are trimmed")
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> "Settings":
+        """Settings from `POSTROOM_*`; an unreadable value is refused by name, an empty one counts as unset."""
+        source = os.environ if environ is None else environ
+        values: dict[str, Any] = {}
+        for item in fields(cls):
+            text = source.get(variable(item.name), "")
+            if text:
+                values[item.name] = _parse(item.name, item.metadata["parse"], text)
+        return cls(**values | {name: value for name, value in overrides.items() if value is not None})
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"POSTROOM_{name.upper()}"
+
+
+def _parse(name: str, parse: Callable[[str], Any], text: str) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise InvalidInput(f"{variable(name)}={text!r} is not usable: {error}") from None
