@@ -7,6 +7,7 @@ PostroomError
 │   ├── RunNotFound
 │   ├── ThreadNotFound
 │   └── TicketNotFound
+├── EventsTrimmed             the journal no longer holds the events asked for
 ├── Refused                   well formed, but the state of the thread forbids it
 │   ├── ThreadBusy
 │   ├── RunDone
@@ -80,6 +81,12 @@ class TicketNotFound(NotFound):
     """The decision's target is neither a suspended call nor an open ticket of the run."""
 
     code = "ticket_not_found"
+
+
+class EventsTrimmed(PostroomError):
+    """The journal no longer holds the events asked for."""
+
+    code = "events_trimmed"
 
 
 class Refused(PostroomError):

@@ -31,7 +31,6 @@ class Settings:
     data_dir: Path = _setting(Path(".postroom"), Path, "where the embedded server keeps its data")
     lease_ms: int = _setting(10 * SECOND, _positive, "how long a worker holds a thread without renewing")
     max_attempts: int = _setting(5, _positive, "crashes after which a run is dead-lettered")
-    ring_again_ms: int = _setting(5 * SECOND, _positive, "how long to wait before ringing an unanswered doorbell again")
     run_retention_ms: int = _setting(7 * DAY, _positive, "how long a finished run, its journal and its index stay")
     thread_retention_ms: int = _setting(30 * DAY, _positive, "how long an idle thread and its log stay")
     dedupe_ms: int = _setting(DAY, _positive, "how long an idempotency key outlives its run")

@@ -1,0 +1,1 @@
+"""The words that travel and the Redis verbs that carry them."""

@@ -1,0 +1,156 @@
+"""Commits: what one step writes, whole or not at all, by the worker whose fence is current."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from postroom.mailbox import codec, inbox, journal, log
+from postroom.mailbox.contracts import Termination
+from postroom.mailbox.doorbell import Doorbell, doorbell
+from postroom.mailbox.errors import InvalidInput
+from postroom.mailbox.lifecycle import CallStatus, TerminationKind, WaitingReason
+from postroom.mailbox.ops import Op, counted, counted_lists, pairs, script
+
+Plain = dict[str, Any]
+
+# Fields of the run record that a step may set; the rest belongs to the scripts.
+STEP_FIELDS = frozenset({"step", "usage", "agent_now", "input_seq", "config", "phase", "output"})
+THREAD_FIELDS = frozenset({"agent", "mark", "title", "parent"})
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who commits: the activation's thread, run and fence."""
+
+    thread_id: str
+    run_id: str
+    fence: int
+
+
+@dataclass(slots=True)
+class Batch:
+    """The writes of one step, gathered before they are sent; `number` counts the commits of a run from 1."""
+
+    number: int
+    step: int = 0
+    limit: int = codec.MAX_BYTES
+    max_events: int = 10_000
+    run_fields: dict[str, Any] = field(default_factory=dict)
+    thread_fields: dict[str, Any] = field(default_factory=dict)
+    messages: list[list[Any]] = field(default_factory=list)
+    calls: dict[str, Any] = field(default_factory=dict)
+    calls_dropped: list[str] = field(default_factory=list)
+    clear_calls: bool = False
+    run_state: dict[str, bytes] = field(default_factory=dict)
+    run_state_dropped: list[str] = field(default_factory=list)
+    thread_state: dict[str, bytes] = field(default_factory=dict)
+    thread_state_dropped: list[str] = field(default_factory=list)
+    read_mail: list[str] = field(default_factory=list)
+    events: list[list[Any]] = field(default_factory=list)
+
+    def say(self, message: Plain) -> "Batch":
+        """Appends a message to the log."""
+        self.messages.append(log.fields(message, self.step, self.limit))
+        return self
+
+    def tell(self, event: Plain) -> "Batch":
+        """Appends an event to the journal."""
+        self.events.append(journal.fields(event if "step" in event else {**event, "step": self.step}, self.limit))
+        return self
+
+    def note_call(self, call_id: str, status: CallStatus, **more: Any) -> "Batch":
+        """Moves a tool call in the journal; `more` may hold name, index, text, body, ticket, expires, question."""
+        self.calls[f"status:{call_id}"] = status.value
+        for name, value in more.items():
+            self.calls[f"{name}:{call_id}"] = value
+        return self
+
+    def raise_ticket(self, call_id: str, ticket: Plain) -> "Batch":
+        """Suspends a call behind a ticket somebody must decide; an earlier decision for the call no longer counts."""
+        self.note_call(call_id, CallStatus.SUSPENDED, ticket="open", question=codec.encode(ticket, self.limit))
+        if ticket.get("expires_at") is not None:
+            self.calls[f"expires:{call_id}"] = ticket["expires_at"]
+        self.calls[f"call:{ticket['id']}"] = call_id
+        self.calls_dropped += [f"decision:{call_id}", f"decided:{call_id}"]
+        return self
+
+    def read(self, number: int) -> "Batch":
+        """Takes a mail out of the mailbox."""
+        self.read_mail.append(f"{number}-0")
+        return self
+
+    def args(self) -> list[Any]:
+        """The batch as the scripts read it."""
+        _only(self.run_fields, STEP_FIELDS, "run")
+        _only(self.thread_fields, THREAD_FIELDS, "thread")
+        return [
+            self.number,
+            self.max_events,
+            *counted(pairs(self.run_fields)),
+            *counted(pairs(self.thread_fields)),
+            *counted_lists(self.messages),
+            *counted(pairs(self.calls)),
+            *counted(self.calls_dropped),
+            "clear" if self.clear_calls else "",
+            *counted(pairs(self.run_state)),
+            *counted(self.run_state_dropped),
+            *counted(pairs(self.thread_state)),
+            *counted(self.thread_state_dropped),
+            *counted(self.read_mail),
+            *counted_lists(self.events),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """A commit's reply: what became of it and what has arrived meanwhile, so the loop never polls."""
+
+    outcome: str
+    seq: int
+    events: int
+    cancel: str
+    decisions: int
+    mail: list[inbox.Mail]
+    doorbell: Doorbell | None = None
+
+
+def commit(owner: Owner, batch: Batch, now: int | None = None) -> Op[Arrivals]:
+    """Writes a step."""
+    return script("commit", owner.thread_id, now, [owner.run_id, owner.fence, *batch.args()], _arrivals)
+
+
+def suspend(
+    owner: Owner, batch: Batch, reason: WaitingReason, wake: int | None = None, event: Plain | None = None,
+    now: int | None = None,
+) -> Op[Arrivals]:
+    """Writes a step after which the run waits; the outcome `continue` means that what it wanted is already there."""
+    told = journal.fields({"type": "run_waiting", **(event or {})}, batch.limit)[2:]
+    args = [owner.run_id, owner.fence, *batch.args(), reason.value, "" if wake is None else wake, *counted(told)]
+    return script("suspend", owner.thread_id, now, args, _arrivals)
+
+
+def finish(
+    owner: Owner, batch: Batch, termination: Termination, result: Any = None, now: int | None = None
+) -> Op[Arrivals]:
+    """Writes the last step and ends the run; `continue` means mail came first and the run must read it."""
+    told = journal.fields({"type": "run_finish", "result": result}, batch.limit)[2:]
+    how = [TerminationKind(termination.kind).value, termination.code or "", termination.message or ""]
+    args = [owner.run_id, owner.fence, *batch.args(), *how, *counted(told)]
+    return script("finish", owner.thread_id, now, args, _arrivals)
+
+
+def _arrivals(reply: Any) -> Arrivals:
+    outcome, seq, events, cancel, decisions, mail, *bell = reply
+    return Arrivals(
+        outcome.decode(),
+        seq,
+        events,
+        cancel.decode(),
+        decisions,
+        [inbox.mail(raw) for raw in mail],
+        doorbell(bell[0]) if bell else None,
+    )
+
+
+def _only(given: dict[str, Any], allowed: frozenset[str], what: str) -> None:
+    if unknown := given.keys() - allowed:
+        raise InvalidInput(f"a step may not set {', '.join(sorted(unknown))} of its {what}")

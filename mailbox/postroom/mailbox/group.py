@@ -1,0 +1,92 @@
+"""Group commit: verbs that concurrent tasks issue in the same turn of the event loop leave as one write.
+
+Each caller awaits its own reply and its own error. One connection, replies in order; while one group is under way the
+next one gathers, so the busier the process, the larger the groups and the fewer the round trips.
+"""
+
+import asyncio
+from typing import Any, TypeVar
+
+import redis.asyncio
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, ResponseError
+
+from postroom.mailbox.ops import Command, Op, loading, result
+
+T = TypeVar("T")
+
+# Redis serves one command at a time: a larger group would keep other clients waiting without saving anything more.
+MOST_AT_ONCE = 256
+
+
+class Group:
+    """Runs verbs on an asyncio client, many per round trip. Close it when done; a lost connection is made anew."""
+
+    def __init__(self, client: "redis.asyncio.Redis") -> None:
+        self._pool = client.connection_pool
+        self._waiting: list[tuple[Command, asyncio.Future[Any]]] = []
+        self._under_way: asyncio.Task[None] | None = None
+        self.round_trips = 0
+
+    async def run(self, op: Op[T]) -> T:
+        """The op's value or its error. A caller that is cancelled gives up the reply, not the command."""
+        reply = await self._send(op.command)
+        if isinstance(reply, NoScriptError):
+            # Nothing of a transition that was not found has happened, so it may simply be sent again.
+            await asyncio.gather(*(self._send(command) for command in loading()))
+            reply = await self._send(op.command)
+        return result(op, reply)
+
+    async def close(self) -> None:
+        """Waits for what is under way."""
+        while self._under_way:
+            await asyncio.wait([self._under_way])
+
+    def _send(self, command: Command) -> "asyncio.Future[Any]":
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((command, reply))
+        if self._under_way is None:
+            self._under_way = asyncio.create_task(self._flush(), name="postroom-group")
+        return reply
+
+    async def _flush(self) -> None:
+        try:
+            while self._waiting:
+                group, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+                await self._exchange(group)
+        finally:
+            self._under_way = None
+
+    async def _exchange(self, group: "list[tuple[Command, asyncio.Future[Any]]]") -> None:
+        connection = None
+        replies = iter(group)
+        try:
+            connection = await self._pool.get_connection()
+            await connection.send_packed_command(connection.pack_commands([command for command, _ in group]))
+            self.round_trips += 1
+            for _, reply in replies:
+                _settle(reply, await _read(connection))
+        except BaseException as error:
+            if connection:
+                await connection.disconnect(nowait=True)
+            # Whether these were executed is unknown: the verbs that may be retried say so.
+            lost = error if isinstance(error, Exception) else RedisConnectionError("the connection was given up")
+            for _, reply in group:
+                _settle(reply, lost)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            if connection:
+                await self._pool.release(connection)
+
+
+def _settle(reply: "asyncio.Future[Any]", value: Any) -> None:
+    if not reply.done():
+        reply.set_result(value)
+
+
+async def _read(connection: Any) -> Any:
+    try:
+        return await connection.read_response()
+    except ResponseError as error:
+        return error

@@ -1,0 +1,67 @@
+"""A run's event journal: a stream whose entry ids count 1, 2, 3, so that a reader knows what it has missed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from postroom.mailbox import codec, keys
+from postroom.mailbox.errors import EventsTrimmed
+from postroom.mailbox.ops import Op
+
+Plain = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An event with its number and the server's time."""
+
+    number: int
+    at: int
+    event: Plain
+
+
+def fields(event: Plain, limit: int = codec.MAX_BYTES) -> list[Any]:
+    """The stream fields of an event given as plain data: words stay words, the rest goes into the body."""
+    flat: list[Any] = ["type", event["type"]]
+    rest = {}
+    for name, value in event.items():
+        if name == "type" or value is None:
+            continue
+        if isinstance(value, str) and name not in _RESERVED:
+            flat += [name, value]
+        else:
+            rest[name] = value
+    if rest:
+        flat += ["body", codec.encode(rest, limit)]
+    return flat
+
+
+_RESERVED = frozenset({"at", "body"})
+
+
+def entry(raw: Sequence[Any]) -> Entry:
+    """An entry from XRANGE's reply; empty words, which scripts write for what is unset, are left out."""
+    number, flat = int(raw[0].partition(b"-")[0]), raw[1]
+    found = {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
+    at = int(found.pop("at", 0))
+    body = found.pop("body", None)
+    event: Plain = {name: value.decode() for name, value in found.items() if value or event_words(name)}
+    return Entry(number, at, event | (codec.decode(body) if body else {}))
+
+
+def event_words(name: str) -> bool:
+    """Whether an empty text in this field means an empty text rather than nothing."""
+    return name in {"delta", "args_delta"}
+
+
+def read(thread_id: str, run_id: str, after: int = 0, count: int = 1000) -> Op[list[Entry]]:
+    """Up to `count` events behind a number; if some of those were trimmed, an error says so instead of a silent gap."""
+
+    def parse(reply: Any) -> list[Entry]:
+        found = [entry(raw) for raw in reply]
+        if found and found[0].number > after + 1:
+            first = found[0].number
+            raise EventsTrimmed(f"events {after + 1} to {first - 1} of run {run_id} are trimmed; read on from {first}")
+        return found
+
+    return Op(("XRANGE", keys.events(thread_id, run_id), f"({after}-0", "+", "COUNT", count), parse)

@@ -1,0 +1,119 @@
+"""Every Redis key and channel name, and the rule for ids that may stand in one."""
+
+import re
+import unicodedata
+from typing import Final
+
+from postroom.mailbox.errors import InvalidInput
+
+WATCH: Final = "postroom:watch"
+THREADS: Final = "postroom:threads"
+RUNS: Final = "postroom:runs"
+DEAD: Final = "postroom:dead"
+
+MAX_ID_BYTES: Final = 256
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:@/-]{0,127}")
+_FORBIDDEN: Final = frozenset("{}")
+_UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+
+
+def check_id(value: str, what: str) -> str:
+    """A free-form id (thread, idempotency key, mail, call): any words, but nothing that could name another key."""
+    if not isinstance(value, str) or not value:
+        raise InvalidInput(f"{what} is empty; give a text of 1 to {MAX_ID_BYTES} bytes")
+    if len(value) > MAX_ID_BYTES or len(value.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
+        raise InvalidInput(f"{what} {value[:32]!r}… is longer than {MAX_ID_BYTES} bytes")
+    for character in value:
+        if character in _FORBIDDEN or unicodedata.category(character) in _UNPRINTABLE:
+            raise InvalidInput(f"{what} {value[:64]!r} contains {character!r}; braces and control characters are not allowed")
+    return value
+
+
+def check_token(value: str, what: str) -> str:
+    """An id that also stands in an RQ job id or a lock value: letters, digits, `_` and `-`."""
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+        raise InvalidInput(f"{what} {value[:70]!r} must be 1 to 64 letters, digits, '_' or '-'")
+    return value
+
+
+def check_name(value: str, what: str) -> str:
+    """A name somebody chose for an agent, tool, queue or worker: no spaces, at most 128 characters."""
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise InvalidInput(f"{what} {value[:130]!r} must be 1 to 128 letters, digits or any of _ . : @ / -")
+    return value
+
+
+def thread(thread_id: str) -> str:
+    """The thread's hash; every other key of the thread begins like it, so all of them share one slot."""
+    return f"postroom:{{{thread_id}}}:thread"
+
+
+def lock(thread_id: str) -> str:
+    """Who holds the thread: `run worker fence lease_until`."""
+    return f"postroom:{{{thread_id}}}:lock"
+
+
+def lane(thread_id: str) -> str:
+    """Runs queued for the thread, by priority, then arrival."""
+    return f"postroom:{{{thread_id}}}:lane"
+
+
+def timers(thread_id: str) -> str:
+    """What falls due on the thread: `start R`, `wake R`, `deadline R`, by time."""
+    return f"postroom:{{{thread_id}}}:timers"
+
+
+def log(thread_id: str) -> str:
+    """The message log."""
+    return f"postroom:{{{thread_id}}}:log"
+
+
+def mailbox(thread_id: str) -> str:
+    """Durable mail not yet read."""
+    return f"postroom:{{{thread_id}}}:mailbox"
+
+
+def thread_state(thread_id: str) -> str:
+    """Thread-scoped plugin state."""
+    return f"postroom:{{{thread_id}}}:state"
+
+
+def run(thread_id: str, run_id: str) -> str:
+    """The run record."""
+    return f"postroom:{{{thread_id}}}:run:{run_id}"
+
+
+def calls(thread_id: str, run_id: str) -> str:
+    """The journal of tool calls whose results are not in the log yet."""
+    return f"{run(thread_id, run_id)}:calls"
+
+
+def run_state(thread_id: str, run_id: str) -> str:
+    """Run-scoped plugin state."""
+    return f"{run(thread_id, run_id)}:state"
+
+
+def events(thread_id: str, run_id: str) -> str:
+    """The event journal."""
+    return f"{run(thread_id, run_id)}:events"
+
+
+def dedupe_run(thread_id: str, key: str) -> str:
+    """Idempotency key of a submission → run id."""
+    return f"postroom:{{{thread_id}}}:dedupe:run:{key}"
+
+
+def dedupe_mail(thread_id: str, mail_id: str) -> str:
+    """Id of a mail → its place in the mailbox."""
+    return f"postroom:{{{thread_id}}}:dedupe:mail:{mail_id}"
+
+
+def run_index(run_id: str) -> str:
+    """Run id → thread id."""
+    return f"postroom:run:{run_id}"
+
+
+def control(worker: str) -> str:
+    """Channel of wake-ups for one worker."""
+    return f"postroom:control:{worker}"

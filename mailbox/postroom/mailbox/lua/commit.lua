@@ -1,0 +1,7 @@
+--@include thread moves batch
+-- Writes one step of a running run. ARGV: clock, batch. Returns {"committed" | "again", arrivals}.
+if already_applied() then return arrivals('again') end
+local refusal = check_owner() or check_calls()
+if refusal then return refusal end
+apply_batch()
+return arrivals('committed')

@@ -1,0 +1,20 @@
+-- Puts mail into the mailbox: numbered per thread, so an entry id is never used twice even after the stream was deleted.
+
+local function post(mail_id, reader, keep, ...)
+  local number = redis.call('HINCRBY', thread_key, 'mail', 1)
+  redis.call('XADD', mailbox_key, number .. '-0', 'id', mail_id, 'at', text(now), ...)
+  redis.call('SET', base .. 'dedupe:mail:' .. mail_id, number .. ' ' .. reader, 'PX', keep)
+  return number
+end
+
+-- Mail for the open run: a working one is told, one that waits for words is woken. Returns its doorbell if it has one.
+local function deliver(open)
+  local record = read(run_key_of(open), 'status', 'waiting', 'attempts')
+  if record.status == 'running' then
+    tell(read_lock(), 'mail')
+  elseif record.status == 'waiting' and WOKEN_BY_MAIL[record.waiting] then
+    requeue(open, 'mail', record.attempts)
+    return ring(open)
+  end
+  return nil
+end

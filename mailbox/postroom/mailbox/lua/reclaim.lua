@@ -1,0 +1,115 @@
+--@include thread moves admission
+-- Looks after a thread: what fell due, whose worker died, which doorbell went unanswered. ARGV: clock, attempts allowed,
+-- name of a worker known to be dead or "". Safe to call at any time, by anybody.
+-- Returns {when to look again or 0, run dead-lettered or "", doorbell or false}.
+local max_attempts, dead_worker = tonumber(take()), take()
+local lock = read_lock()
+if lock and lock.worker == dead_worker then
+  redis.call('DEL', lock_key)
+  lock = nil
+end
+
+-- Nobody decided in time: the ticket expires and the run goes on with that as its answer.
+local function expire_tickets(run)
+  local calls_key = run_key_of(run) .. ':calls'
+  local flat = redis.call('HGETALL', calls_key)
+  local journal = {}
+  for i = 1, #flat, 2 do journal[flat[i]] = flat[i + 1] end
+  for name, value in pairs(journal) do
+    local call = string.match(name, '^expires:(.*)$')
+    if call and tonumber(value) < now and journal['ticket:' .. call] == 'open' then
+      redis.call('HSET', calls_key, 'ticket:' .. call, 'expired', 'decided:' .. call, 'expired')
+      emit(run, 'type', 'ticket_expired', 'call', call)
+    end
+  end
+end
+
+-- Set when this look itself changed who is next: then the doorbell rings at once.
+local stirred = false
+
+local due = {}
+function due.start(run, record)
+  if record.status ~= 'queued' then return end
+  redis.call('HDEL', run_key_of(run), 'start_at')
+  if read(thread_key, 'open').open ~= run then admit(run, tonumber(record.priority), record.on_waiting) end
+  stirred = true
+end
+function due.wake(run, record)
+  if record.status ~= 'waiting' then return end
+  expire_tickets(run)
+  requeue(run, 'time', record.attempts)
+  stirred = true
+end
+function due.deadline(run, record)
+  if record.status == 'done' or record.status == '' then return end
+  if stop(run, 'deadline') then stirred = true end
+end
+
+for _, timer in ipairs(redis.call('ZRANGEBYSCORE', timers_key, '-inf', text(now))) do
+  redis.call('ZREM', timers_key, timer)
+  local kind, run = string.match(timer, '^(%S+) (%S+)$')
+  due[kind](run, read(run_key_of(run), 'status', 'priority', 'on_waiting', 'attempts'))
+end
+
+-- A running run without a live lock has lost its worker: it goes on elsewhere, unless it was to stop or died too often.
+local function take_back(run)
+  local record = read(run_key_of(run), 'attempts', 'cancel', 'worker')
+  redis.call('DEL', lock_key)
+  stirred = true
+  if record.cancel ~= '' then
+    end_cancelled(run, record.cancel)
+    return ''
+  end
+  local attempts = tonumber(record.attempts) + 1
+  redis.call('HSET', run_key_of(run), 'attempts', attempts)
+  if attempts >= max_attempts then
+    dead_letter(run, 'crashed', 'its worker died ' .. attempts .. ' times, last ' .. record.worker)
+    return run
+  end
+  requeue(run, 'crash', attempts)
+  return ''
+end
+
+-- Whose turn it is when nobody works: the open run if it is queued, else the first of the lane.
+local function head_of(open, status)
+  if open == '' then return redis.call('ZRANGE', lane_key, 0, 0)[1] end
+  if status == 'queued' and (tonumber(read(run_key_of(open), 'start_at').start_at) or 0) <= now then return open end
+  return nil
+end
+
+-- An unanswered doorbell rings again, each time after twice as long: the fleet may just be busy.
+local function ring_if_silent(head)
+  local record = read(run_key_of(head), 'rung', 'rings')
+  local doublings = math.min(math.max((tonumber(record.rings) or 0) - 1, 0), 6)
+  local silent_until = (tonumber(record.rung) or 0) + RING_AGAIN * 2 ^ doublings
+  if silent_until > now then return nil, silent_until end
+  return ring(head), now + RING_AGAIN
+end
+
+local dead_run, bell, look_again = '', nil, nil
+local open = read(thread_key, 'open').open
+local status = open ~= '' and read(run_key_of(open), 'status').status or ''
+if status == 'running' and not alive(lock) then
+  dead_run = take_back(open)
+  open = read(thread_key, 'open').open
+  status = open ~= '' and read(run_key_of(open), 'status').status or ''
+end
+
+if status == 'running' then
+  look_again = lock.till + 1
+elseif stirred then
+  local head = head_of(open, status)
+  if head then bell = ring(head) else bell = hand_over() end
+  if bell then look_again = now + RING_AGAIN end
+else
+  local head = head_of(open, status)
+  if head then bell, look_again = ring_if_silent(head) end
+end
+local timer = redis.call('ZRANGE', timers_key, 0, 0, 'WITHSCORES')[2]
+if timer and (not look_again or tonumber(timer) < look_again) then look_again = tonumber(timer) end
+if look_again then
+  redis.call('ZADD', 'postroom:watch', text(look_again), thread_id)
+else
+  redis.call('ZREM', 'postroom:watch', thread_id)
+end
+return {look_again and text(look_again) or '0', dead_run, bell or false}

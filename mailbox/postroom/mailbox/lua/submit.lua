@@ -1,0 +1,83 @@
+--@include thread moves admission post
+-- Accepts a run. ARGV: clock, run, mode, on_waiting, idempotency key, priority, start time or "", deadline or "", lane
+-- limit, mailbox limit, agent or "", queue, retentions of run, thread and key, record fields, mails (steering only).
+-- Returns {"queued" | "delayed" | "steered" | "again", run, doorbell or false, ended runs}.
+local run, mode, on_waiting, key, priority = take(), take(), take(), take(), tonumber(take())
+local start_at, deadline, max_lane, max_mail = take(), take(), tonumber(take()), tonumber(take())
+local agent, queue, keep_run, keep_thread, keep_dedupe = take(), take(), take(), take(), take()
+local fields = take_list()
+local mails = {}
+for i = 1, tonumber(take()) do mails[i] = take_list() end
+
+local run_key, dedupe_key = run_key_of(run), base .. 'dedupe:run:' .. key
+local earlier = key ~= '' and redis.call('GET', dedupe_key)
+if earlier then return {'again', earlier, false, {}} end
+if mails[1] then
+  local reader = string.match(redis.call('GET', base .. 'dedupe:mail:' .. mails[1][1]) or '', '^%d+ (%S+)$')
+  if reader then return {'again', reader, false, {}} end
+end
+if redis.call('EXISTS', run_key) == 1 then return {'again', run, false, {}} end
+
+local thread = read(thread_key, 'open', 'agent', 'epoch')
+local queued = redis.call('ZCARD', lane_key)
+local waiting = thread.open ~= '' and redis.call('HGET', run_key_of(thread.open), 'status') == 'waiting'
+local busy = thread.open ~= '' or queued > 0
+
+if busy and (mode == 'reject' or (mode == 'enqueue' and waiting and on_waiting == 'reject')) then
+  local holder = thread.open ~= '' and thread.open or redis.call('ZRANGE', lane_key, 0, 0)[1]
+  return refuse('THREADBUSY', 'the thread is busy with run ' .. holder .. '; wait for it, cancel it or enqueue')
+end
+local makes_room = mode == 'interrupt' or mode == 'rollback'
+if queued >= max_lane and not makes_room then
+  return refuse('LANEFULL', 'the thread has ' .. queued .. ' queued runs, the limit is ' .. max_lane .. '; try later')
+end
+local steers = mode == 'steer' and thread.open ~= ''
+if steers and redis.call('XLEN', mailbox_key) + #mails > max_mail then
+  return refuse('MAILFULL', 'the mailbox holds as much unread mail as it may, ' .. max_mail .. '; try later')
+end
+
+redis.call('HSET', thread_key, 'keep_run', keep_run, 'keep_thread', keep_thread, 'keep_dedupe', keep_dedupe,
+  'queue', queue, 'updated', text(now))
+redis.call('HSETNX', thread_key, 'created', text(now))
+if not busy then keep_thread_alive() end
+
+if steers then
+  -- The submission becomes mail; its key remembers the run that reads it, so a retry steers once.
+  for _, mail in ipairs(mails) do post(mail[1], thread.open, keep_dedupe, unpack(mail, 2)) end
+  if key ~= '' then redis.call('SET', dedupe_key, thread.open, 'PX', keep_dedupe) end
+  return {'steered', thread.open, deliver(thread.open) or false, {}}
+end
+
+local ended = {}
+if makes_room then
+  local open
+  thread.epoch, open, ended = interrupt(mode == 'rollback' and 'rolled_back' or 'interrupted')
+  if mode == 'rollback' and open ~= '' then append_log('role', 'retraction', 'retracts', open) end
+end
+
+if agent == '' then agent = thread.agent ~= '' and thread.agent or 'default' end
+redis.call('HSET', thread_key, 'agent', agent)
+redis.call('HSET', run_key, 'status', 'queued', 'agent', agent, 'queue', queue, 'priority', priority,
+  'epoch', thread.epoch ~= '' and thread.epoch or '0', 'keep', keep_run, 'on_waiting', on_waiting,
+  'created', text(now), 'updated', text(now), 'step', '0', 'attempts', '0', 'commits', '0', 'rings', '1',
+  'rung', text(now), unpack(fields))
+if key ~= '' then
+  redis.call('HSET', run_key, 'idempotency_key', key)
+  redis.call('SET', dedupe_key, run)
+end
+enlist(run)
+if deadline ~= '' then
+  look_by(deadline)
+  redis.call('HSET', run_key, 'deadline', deadline)
+  redis.call('ZADD', timers_key, deadline, 'deadline ' .. run)
+end
+if start_at ~= '' and tonumber(start_at) > now then
+  redis.call('HSET', run_key, 'start_at', start_at)
+  redis.call('ZADD', timers_key, start_at, 'start ' .. run)
+  look_by(start_at)
+  return {'delayed', run, false, ended}
+end
+admit(run, priority, on_waiting)
+look_by(now + RING_AGAIN)
+-- The caller rings in the same MULTI, as it knows the run and the queue.
+return {'queued', run, false, ended}

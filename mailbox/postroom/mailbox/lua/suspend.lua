@@ -1,0 +1,37 @@
+--@include thread moves batch
+-- Writes a step after which the run waits and gives its worker back. ARGV: clock, batch, reason, wake time or "", then
+-- fields of the run_waiting event. Returns {"waiting" | "again", arrivals}, or {"continue", arrivals} when what it would
+-- wait for, or a cancel, has arrived meanwhile: then the step is committed and the run goes on.
+local reason, wake, event = take(), take(), take_list()
+if already_applied() then return arrivals(record.status == 'running' and 'continue' or 'again') end
+local refusal = check_owner() or check_calls()
+if refusal then return refusal end
+apply_batch()
+
+local function arrived()
+  if record.cancel ~= '' then return true end
+  if WOKEN_BY_MAIL[reason] and redis.call('EXISTS', mailbox_key) == 1 then return true end
+  local flat = redis.call('HGETALL', run_key .. ':calls')
+  local decided = {}
+  for i = 1, #flat, 2 do
+    local call = string.match(flat[i], '^decision:(.*)$')
+    if call then decided[call] = true end
+  end
+  for i = 1, #flat, 2 do
+    local call = string.match(flat[i], '^status:(.*)$')
+    if call and decided[call] and flat[i + 1] == 'suspended' then return true end
+  end
+  return false
+end
+
+if arrived() then return arrivals('continue') end
+redis.call('HSET', run_key, 'status', 'waiting', 'waiting', reason, 'updated', text(now))
+redis.call('HDEL', run_key, 'worker')
+if wake ~= '' then
+  redis.call('HSET', run_key, 'wake', wake)
+  redis.call('ZADD', timers_key, wake, 'wake ' .. run)
+  look_by(wake)
+end
+redis.call('DEL', lock_key)
+emit(run, 'type', 'run_waiting', 'reason', reason, 'wake', wake, unpack(event))
+return arrivals('waiting')

@@ -1,0 +1,126 @@
+"""A Redis verb is a value: the command to send and how to read its reply.
+
+Verbs are written once; `run` and `run_all` execute them on a plain client, `postroom.mailbox.group` on an asyncio one.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import redis
+from redis.exceptions import NoScriptError, ResponseError
+
+from postroom.mailbox import keys, scripts
+from postroom.mailbox.errors import from_reply
+
+Command = tuple[str | bytes | int | float, ...]
+Fields = dict[str, bytes]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Op(Generic[T]):
+    """One call to Redis, not yet made."""
+
+    command: Command
+    parse: Callable[[Any], T]
+
+
+def script(
+    name: str, thread_id: str, now: int | None, args: Sequence[str | bytes | int], parse: Callable[[Any], T]
+) -> Op[T]:
+    """A transition on one thread; without `now` the server's clock counts."""
+    clock = "" if now is None else now
+    return Op(("EVALSHA", scripts.load(name).sha, 1, keys.thread(thread_id), clock, *args), parse)
+
+
+def counted(items: Sequence[Any]) -> list[Any]:
+    """A list argument, as the scripts read it: its length, then its items."""
+    return [len(items), *items]
+
+
+def counted_lists(lists: Sequence[Sequence[Any]]) -> list[Any]:
+    """Several list arguments: how many, then each."""
+    flat: list[Any] = [len(lists)]
+    for items in lists:
+        flat += counted(items)
+    return flat
+
+
+def pairs(fields: dict[str, Any]) -> list[Any]:
+    """A map as field, value, field, value."""
+    return [part for pair in fields.items() for part in pair]
+
+
+def hash_fields(flat: Sequence[bytes]) -> Fields:
+    """A hash from the flat list Redis returns."""
+    return {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
+
+
+def result(op: Op[T], reply: Any) -> T:
+    """The op's value, or the error its reply stands for; a foreign error is passed on as it is."""
+    if isinstance(reply, ResponseError):
+        raise from_reply(str(reply)) or reply
+    if isinstance(reply, BaseException):
+        raise reply
+    return op.parse(reply)
+
+
+def run_all(client: redis.Redis, ops: Sequence[Op[Any]]) -> list[Any]:
+    """Sends the ops in one round trip; each result is a value or the exception of that op alone."""
+    replies = exchange(client, [op.command for op in ops])
+    if any(isinstance(reply, NoScriptError) for reply in replies):
+        # Nothing of a transition that was not found has happened, so it may simply be sent again.
+        load_scripts(client)
+        missed = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
+        for i, reply in zip(missed, exchange(client, [ops[i].command for i in missed]), strict=True):
+            replies[i] = reply
+    return [_outcome(op, reply) for op, reply in zip(ops, replies, strict=True)]
+
+
+def run(client: redis.Redis, op: Op[T]) -> T:
+    """Sends one op and returns its value or raises its error."""
+    (value,) = run_all(client, [op])
+    if isinstance(value, BaseException):
+        raise value
+    found: T = value
+    return found
+
+
+def loading() -> list[Command]:
+    """The commands that teach a server every transition."""
+    return [("SCRIPT", "LOAD", each.source) for each in scripts.load_all()]
+
+
+def load_scripts(client: redis.Redis) -> None:
+    """Teaches the server every transition, in one round trip."""
+    exchange(client, loading())
+
+
+def exchange(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
+    """Sends commands in one write and returns their bare replies, errors among them."""
+    # Below redis-py's pipeline, because that reshapes replies by command name; verbs read what the server says.
+    connection = client.connection_pool.get_connection()
+    try:
+        connection.send_packed_command(connection.pack_commands(commands))
+        return [_reply(connection) for _ in commands]
+    except BaseException:
+        # Replies may still be under way; the next user of this connection must not read them.
+        connection.disconnect()
+        raise
+    finally:
+        client.connection_pool.release(connection)
+
+
+def _reply(connection: Any) -> Any:
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error
+
+
+def _outcome(op: Op[Any], reply: Any) -> Any:
+    try:
+        return result(op, reply)
+    except Exception as error:
+        return error

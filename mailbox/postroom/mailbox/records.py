@@ -1,0 +1,91 @@
+"""Reading runs, threads and calls: Redis hashes back into contracts."""
+
+from collections.abc import Callable
+from typing import Any
+
+from postroom.mailbox import codec, keys
+from postroom.mailbox.contracts import CallRecord, RunRecord, ThreadRecord, parse
+from postroom.mailbox.errors import RunNotFound, ThreadNotFound
+from postroom.mailbox.ops import Fields, Op, hash_fields
+
+# Fields stored as a body; everything else is plain text.
+_BODIES = frozenset({"request", "parent", "usage"})
+
+
+def run_record(thread_id: str, run_id: str, fields: Fields) -> RunRecord:
+    """A run from its hash."""
+    data = _plain(fields, _BODIES)
+    if "termination" in data:
+        told = {"kind": data["termination"], "code": data.get("code"), "message": data.get("message")}
+        data["termination"] = {name: value for name, value in told.items() if value}
+    return parse(RunRecord, {**data, "run_id": run_id, "thread_id": thread_id})
+
+
+def thread_record(thread_id: str, fields: Fields) -> ThreadRecord:
+    """A thread from its hash."""
+    return parse(ThreadRecord, {**_plain(fields, frozenset()), "thread_id": thread_id})
+
+
+def call_records(fields: Fields) -> list[CallRecord]:
+    """The calls of a journal, in the order the model asked for them."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, value in fields.items():
+        kind, _, call = name.partition(":")
+        if kind in _CALL_FIELDS:
+            target, read = _CALL_FIELDS[kind]
+            found.setdefault(call, {"call_id": call})[target] = read(value)
+    return sorted((parse(CallRecord, each) for each in found.values()), key=lambda call: (call.index, call.call_id))
+
+
+_CALL_FIELDS: dict[str, tuple[str, Callable[[bytes], Any]]] = {
+    "status": ("status", bytes.decode),
+    "name": ("name", bytes.decode),
+    "index": ("index", int),
+    "text": ("text", bytes.decode),
+    "question": ("ticket", codec.decode),
+    "ticket": ("ticket_status", bytes.decode),
+    "decision": ("decision", codec.decode),
+}
+
+
+def get_run(thread_id: str, run_id: str) -> Op[RunRecord]:
+    """A run, or RunNotFound."""
+
+    def found(reply: Any) -> RunRecord:
+        if not reply:
+            raise RunNotFound(f"run {run_id} does not exist or has expired")
+        return run_record(thread_id, run_id, hash_fields(reply))
+
+    return Op(("HGETALL", keys.run(thread_id, run_id)), found)
+
+
+def get_thread(thread_id: str) -> Op[ThreadRecord]:
+    """A thread, or ThreadNotFound."""
+
+    def found(reply: Any) -> ThreadRecord:
+        if not reply:
+            raise ThreadNotFound(f"thread {thread_id} does not exist or has expired")
+        return thread_record(thread_id, hash_fields(reply))
+
+    return Op(("HGETALL", keys.thread(thread_id)), found)
+
+
+def get_calls(thread_id: str, run_id: str) -> Op[list[CallRecord]]:
+    """The calls of a run whose results are not in the log yet."""
+    return Op(("HGETALL", keys.calls(thread_id, run_id)), lambda reply: call_records(hash_fields(reply)))
+
+
+def thread_of(run_id: str) -> Op[str]:
+    """The thread of a run, or RunNotFound."""
+
+    def found(reply: bytes | None) -> str:
+        if reply is None:
+            raise RunNotFound(f"run {run_id} does not exist or has expired")
+        return reply.decode()
+
+    return Op(("GET", keys.run_index(run_id)), found)
+
+
+def _plain(fields: Fields, bodies: frozenset[str]) -> dict[str, Any]:
+    plain = {name: codec.decode(value) if name in bodies else value.decode() for name, value in fields.items()}
+    return {name: value for name, value in plain.items() if value != ""}

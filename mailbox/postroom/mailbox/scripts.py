@@ -1,0 +1,81 @@
+"""The transitions: one Lua file each, put together with the parts it includes and the lifecycle tables.
+
+A script is named by the hash of its text, so two versions of Postroom can share a server during a rolling deploy.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final
+
+from postroom.mailbox import lifecycle
+
+NAMES: Final = (
+    "submit",
+    "claim",
+    "commit",
+    "suspend",
+    "finish",
+    "release",
+    "renew",
+    "decide",
+    "cancel",
+    "interrupt",
+    "send",
+    "reclaim",
+    "tidy",
+)
+# How long an answer to a doorbell may take before somebody looks whether it was heard.
+RING_AGAIN_MS: Final = 5_000
+_INCLUDE: Final = "--@include"
+_SOURCES: Final = files("postroom.mailbox") / "lua"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """One transition, ready to be called by its hash."""
+
+    name: str
+    source: str
+    sha: str
+
+
+def _set(values: Iterable[str]) -> str:
+    return "{" + ", ".join(f"{value} = true" for value in sorted(values)) + "}"
+
+
+def _machine(table: dict[str, frozenset[str]]) -> str:
+    return "{" + ", ".join(f"{old} = {_set(news)}" for old, news in table.items()) + "}"
+
+
+# Rendered from the one place they are written, so Lua and Python cannot disagree.
+_TABLES: Final = {
+    "moves": "\n".join(
+        (
+            f"local CALL = {_machine(lifecycle.CALL)}",
+            f"local TICKET = {_machine(lifecycle.TICKET)}",
+            f"local CALL_DONE = {_set(lifecycle.CALL_DONE)}",
+            f"local WOKEN_BY_MAIL = {_set(lifecycle.WOKEN_BY_MAIL)}",
+            f"local RING_AGAIN = {RING_AGAIN_MS}",
+        )
+    )
+}
+
+
+@cache
+def load(name: str) -> Script:
+    """The script of a transition."""
+    own = (_SOURCES / f"{name}.lua").read_text(encoding="utf-8")
+    first, _, rest = own.partition("\n")
+    parts = []
+    for part in first.removeprefix(_INCLUDE).split():
+        parts += [_TABLES.get(part, ""), (_SOURCES / "lib" / f"{part}.lua").read_text(encoding="utf-8")]
+    source = "\n".join([*parts, rest])
+    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+def load_all() -> list[Script]:
+    """Every script, for a server that has not seen them."""
+    return [load(name) for name in NAMES]

@@ -1,0 +1,47 @@
+"""The watch list: every thread somebody must look at, by when; and the look that puts it right.
+
+Any number of processes may look at once: each look is one script, and looking twice changes nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from postroom.mailbox import keys, scripts
+from postroom.mailbox.doorbell import Doorbell, doorbell
+from postroom.mailbox.ops import Op, script
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look found: when to come back (0 = no need), a run given up as dead, a doorbell to ring."""
+
+    again: int
+    dead: str
+    doorbell: Doorbell | None
+
+
+def due(now: int, count: int = 100) -> Op[list[str]]:
+    """Threads to look at by now, the longest due first."""
+    command = ("ZRANGEBYSCORE", keys.WATCH, "-inf", now, "LIMIT", 0, count)
+    return Op(command, lambda reply: [thread.decode() for thread in reply])
+
+
+def reclaim(thread_id: str, max_attempts: int, dead_worker: str = "", now: int | None = None) -> Op[Look]:
+    """Looks at a thread; naming a dead worker gives up its lock before the lease ends."""
+
+    def parse(reply: Any) -> Look:
+        return Look(int(reply[0]), reply[1].decode(), doorbell(reply[2]))
+
+    return script("reclaim", thread_id, now, (max_attempts, dead_worker), parse)
+
+
+def clock() -> Op[int]:
+    """The server's time in milliseconds: the only clock that counts."""
+    return Op(("TIME",), lambda reply: int(reply[0]) * 1000 + int(reply[1]) // 1000)
+
+
+def tidy(listing: str, before: int, now: int, count: int = 100) -> Op[int]:
+    """Drops up to `count` names from a listing whose records have expired; returns how many it met."""
+    around = {keys.RUNS: ("postroom:run:", ""), keys.THREADS: ("postroom:{", "}:thread"), keys.DEAD: ("postroom:run:", "")}
+    command = ("EVALSHA", scripts.load("tidy").sha, 1, listing, before, count, now, *around[listing])
+    return Op(command, int)
