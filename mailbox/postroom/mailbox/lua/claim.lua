@@ -21,7 +21,7 @@ redis.call('SET', lock_key, run .. ' ' .. worker .. ' ' .. fence .. ' ' .. till,
 redis.call('ZREM', lane_key, run)
 redis.call('HSET', thread_key, 'open', run, 'fence', fence, 'updated', text(now))
 redis.call('HSET', run_key, 'status', 'running', 'fence', fence, 'worker', worker, 'updated', text(now),
-  'started', record.started ~= '' and record.started or text(now))
+  'started', record.started ~= '' and record.started or text(now), 'unanswered', '0')
 local from = thread.mark ~= '' and thread.mark or '-'
 return {fence, till, redis.call('HGETALL', thread_key), redis.call('HGETALL', run_key),
   redis.call('HGETALL', run_key .. ':calls'), redis.call('HGETALL', run_key .. ':state'),

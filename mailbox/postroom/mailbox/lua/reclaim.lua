@@ -79,11 +79,12 @@ end
 
 -- An unanswered doorbell rings again, each time after twice as long: the fleet may just be busy.
 local function ring_if_silent(head)
-  local record = read(run_key_of(head), 'rung', 'rings')
-  local doublings = math.min(math.max((tonumber(record.rings) or 0) - 1, 0), 6)
-  local silent_until = (tonumber(record.rung) or 0) + RING_AGAIN * 2 ^ doublings
+  local record = read(run_key_of(head), 'rung', 'unanswered')
+  local unanswered = tonumber(record.unanswered) or 0
+  local silent_until = (tonumber(record.rung) or 0) + RING_AGAIN * 2 ^ math.min(unanswered, 6)
   if silent_until > now then return nil, silent_until end
-  return ring(head), now + RING_AGAIN
+  redis.call('HSET', run_key_of(head), 'unanswered', unanswered + 1)
+  return ring(head), now + RING_AGAIN * 2 ^ math.min(unanswered + 1, 6)
 end
 
 local dead_run, bell, look_again = '', nil, nil

@@ -28,10 +28,11 @@ if busy and (mode == 'reject' or (mode == 'enqueue' and waiting and on_waiting =
   return refuse('THREADBUSY', 'the thread is busy with run ' .. holder .. '; wait for it, cancel it or enqueue')
 end
 local makes_room = mode == 'interrupt' or mode == 'rollback'
-if queued >= max_lane and not makes_room then
-  return refuse('LANEFULL', 'the thread has ' .. queued .. ' queued runs, the limit is ' .. max_lane .. '; try later')
-end
 local steers = mode == 'steer' and thread.open ~= ''
+local ahead = start_at ~= '' and redis.call('ZCARD', timers_key) or queued
+if ahead >= max_lane and not makes_room and not steers then
+  return refuse('LANEFULL', 'the thread has ' .. ahead .. ' queued runs, the limit is ' .. max_lane .. '; try later')
+end
 if steers and redis.call('XLEN', mailbox_key) + #mails > max_mail then
   return refuse('MAILFULL', 'the mailbox holds as much unread mail as it may, ' .. max_mail .. '; try later')
 end

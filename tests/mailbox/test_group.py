@@ -1,0 +1,111 @@
+"""Group commit: many verbs in one round trip, each with its own reply and its own error."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+import redis.asyncio
+
+from postroom.mailbox import lane, lock, ops, records
+from postroom.mailbox.connect import connect_async
+from postroom.mailbox.contracts import RunRequest, message
+from postroom.mailbox.errors import NothingToDo, RunNotFound
+from postroom.mailbox.group import Group
+from postroom.mailbox.settings import Settings
+from tests.mailbox.desk import LEASE, Desk
+
+ECHO = ops.Op(("ECHO", "x"), bytes)
+
+
+def with_group(url: str, body: Callable[[Group, "redis.asyncio.Redis"], Awaitable[None]]) -> None:
+    async def main() -> None:
+        client = await connect_async(url)
+        group = Group(client)
+        try:
+            await body(group, client)
+        finally:
+            await group.close()
+            await client.aclose()
+
+    asyncio.run(main())
+
+
+def test_concurrent_verbs_share_round_trips_and_keep_their_own_errors(server_url: str, real: redis.Redis) -> None:
+    desks = [Desk(real) for _ in range(100)]
+
+    async def body(group: Group, client: "redis.asyncio.Redis") -> None:
+        await group.run(ECHO)
+        before = group.round_trips
+        requests = [
+            RunRequest(run_id=desk.new_run(), thread_id=desk.thread, messages=(message("user", "x"),)) for desk in desks
+        ]
+        submitted = await asyncio.gather(*(group.run(lane.submit(request, Settings())) for request in requests))
+        assert group.round_trips - before <= 2
+        claims = [lock.claim(desk.thread, done.run_id, "w", LEASE) for desk, done in zip(desks, submitted, strict=True)]
+        outcomes = await asyncio.gather(*(group.run(op) for op in claims * 2), return_exceptions=True)
+        assert sum(isinstance(outcome, lock.Claim) for outcome in outcomes) == 100
+        assert sum(isinstance(outcome, NothingToDo) for outcome in outcomes) == 100
+
+    with_group(server_url, body)
+
+
+def test_scripts_the_server_forgot_are_taught_again(server_url: str, real: redis.Redis) -> None:
+    desk = Desk(real)
+
+    async def body(group: Group, client: "redis.asyncio.Redis") -> None:
+        real.script_flush()
+        request = RunRequest(run_id=desk.new_run(), thread_id=desk.thread, messages=(message("user", "x"),))
+        assert (await group.run(lane.submit(request, Settings()))).outcome == "queued"
+
+    with_group(server_url, body)
+    real.script_flush()
+    assert desk.submit().outcome == "queued"
+
+
+def test_a_cancelled_caller_leaves_the_others_in_peace(server_url: str) -> None:
+    async def body(group: Group, client: "redis.asyncio.Redis") -> None:
+        tasks = [asyncio.create_task(group.run(ops.Op(("ECHO", str(i)), bytes))) for i in range(50)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        replies = await asyncio.gather(*tasks, return_exceptions=True)
+        assert [reply for reply in replies if isinstance(reply, bytes)] == [str(i).encode() for i in range(1, 50, 2)]
+        assert await group.run(ECHO) == b"x"
+
+    with_group(server_url, body)
+
+
+def test_a_lost_connection_fails_its_group_and_heals(server_url: str, real: redis.Redis) -> None:
+    async def body(group: Group, client: "redis.asyncio.Redis") -> None:
+        name = ops.Op(("CLIENT", "ID"), int)
+        blocked = asyncio.create_task(group.run(ops.Op(("BLPOP", "postroom-test-never", 30), lambda reply: reply)))
+        victim = await _blocked_client(real)
+        real.client_kill_filter(_id=victim)
+        with pytest.raises(redis.exceptions.ConnectionError):
+            await blocked
+        assert await group.run(name) != victim
+
+    with_group(server_url, body)
+
+
+async def _blocked_client(real: redis.Redis) -> int:
+    async with asyncio.timeout(5):
+        while True:
+            for client in real.client_list():
+                if client["cmd"] == "blpop":
+                    return int(client["id"])
+            await asyncio.sleep(0.01)
+
+
+def test_reads_work_on_both_executors(server_url: str, real: redis.Redis) -> None:
+    desk = Desk(real)
+    run_id = desk.submit().run_id
+
+    async def body(group: Group, client: "redis.asyncio.Redis") -> None:
+        assert await group.run(records.get_run(desk.thread, run_id)) == desk.record(run_id)
+        assert await group.run(records.thread_of(run_id)) == desk.thread
+        assert (await group.run(records.get_thread(desk.thread))).agent == "clerk"
+        with pytest.raises(RunNotFound):
+            await group.run(records.thread_of("ghost"))
+
+    with_group(server_url, body)
