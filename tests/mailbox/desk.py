@@ -5,8 +5,6 @@ import time
 import uuid
 from typing import Any, TypeVar
 
-import redis
-
 from postroom.mailbox import approvals, commit, inbox, journal, keys, lane, lock, log, ops, records, watch
 from postroom.mailbox.commit import Arrivals, Batch, Owner
 from postroom.mailbox.contracts import Decision, Letter, RunRecord, RunRequest, Termination, message, parse
@@ -20,8 +18,8 @@ LEASE = 10_000
 class Desk:
     """Runs verbs on one thread; `now` is the clock every script is given."""
 
-    def __init__(self, client: redis.Redis, settings: Settings | None = None) -> None:
-        self.client = client
+    def __init__(self, client: Any, settings: Settings | None = None) -> None:
+        self.client: Any = client  # redis-py's types know every reply a command might ever give
         self.settings = settings or Settings()
         self.tag = uuid.uuid4().hex[:12]
         self.thread = f"t-{self.tag}"
@@ -55,9 +53,7 @@ class Desk:
     def commit(self, owner: Owner, batch: Batch | None = None) -> Arrivals:
         return self.run(commit.commit(owner, batch or self.batch(owner), self.now))
 
-    def finish(
-        self, owner: Owner, kind: str = "natural_end", batch: Batch | None = None, **more: Any
-    ) -> Arrivals:
+    def finish(self, owner: Owner, kind: str = "natural_end", batch: Batch | None = None, **more: Any) -> Arrivals:
         how = Termination(kind=TerminationKind(kind), **more)
         return self.run(commit.finish(owner, batch or self.batch(owner), how, now=self.now))
 
@@ -85,7 +81,9 @@ class Desk:
     def interrupt(self) -> lane.Interrupted:
         return self.run(lane.interrupt(self.thread, now=self.now))
 
-    def decide(self, run_id: str, target: str, decision_id: str = "d1", action: str = "allow_once") -> approvals.Decided:
+    def decide(
+        self, run_id: str, target: str, decision_id: str = "d1", action: str = "allow_once"
+    ) -> approvals.Decided:
         decision = parse(Decision, {"id": decision_id, "target": target, "action": action})
         return self.run(approvals.decide(self.thread, run_id, [decision], now=self.now))
 

@@ -35,7 +35,11 @@ def test_a_decision_wakes_the_run_and_is_there_when_it_is_claimed(desk: Desk, ta
     assert (decided.outcome, decided.run_status) == ("accepted", "queued")
     assert decided.doorbell is not None
     first, second = records.call_records(desk.claim(owner.run_id).calls)
-    assert (first.call_id, first.ticket_status, first.decision and first.decision.action) == ("c1", "decided", "allow_once")
+    assert (first.call_id, first.ticket_status, first.decision and first.decision.action) == (
+        "c1",
+        "decided",
+        "allow_once",
+    )
     assert (second.call_id, second.status, second.ticket_status, second.decision) == ("c2", "suspended", "open", None)
 
 

@@ -1,10 +1,12 @@
 """Commit, suspend, finish: a step is written whole or not at all, and once."""
 
+from collections.abc import Callable
+
 import pytest
 
 from postroom.mailbox import commit, inbox, journal, keys, log
 from postroom.mailbox.commit import Batch
-from postroom.mailbox.contracts import message
+from postroom.mailbox.contracts import Termination, message
 from postroom.mailbox.errors import EventsTrimmed, InvalidInput, MoveRefused
 from postroom.mailbox.lifecycle import CallStatus, WaitingReason
 from tests.mailbox.desk import Desk
@@ -23,7 +25,7 @@ def full_batch(number: int = 1) -> Batch:
 
 def snapshot(desk: Desk) -> dict[bytes, object]:
     """Everything Redis holds of the thread."""
-    readers = {
+    readers: dict[bytes, Callable[[bytes], object]] = {
         b"hash": desk.client.hgetall,
         b"string": desk.client.get,
         b"zset": lambda key: desk.client.zrange(key, 0, -1, withscores=True),
@@ -61,7 +63,7 @@ def test_a_refused_batch_leaves_nothing_behind(desk: Desk) -> None:
     for verb in (
         commit.commit(owner, refused, desk.now),
         commit.suspend(owner, refused, WaitingReason.INPUT, now=desk.now),
-        commit.finish(owner, refused, commit.Termination(kind="natural_end"), now=desk.now),
+        commit.finish(owner, refused, Termination(kind="natural_end"), now=desk.now),
     ):
         with pytest.raises(MoveRefused, match="c2"):
             desk.run(verb)
@@ -140,7 +142,7 @@ class TestSuspend:
 class TestFinish:
     def test_one_terminal_event_with_the_outcome(self, desk: Desk) -> None:
         owner = desk.started()
-        how = commit.Termination(kind="stopped", code="max_rounds", message="16 rounds")
+        how = Termination(kind="stopped", code="max_rounds", message="16 rounds")
         op = commit.finish(owner, full_batch(), how, {"response": "ho"}, now=desk.now)
         assert desk.run(op).outcome == "finished"
         assert desk.run(op).outcome == "again"
@@ -174,8 +176,8 @@ class TestFinish:
 
     def test_open_calls_get_their_one_result_in_order(self, desk: Desk) -> None:
         owner = desk.started()
-        calls = [{"id": call, "name": "pay", "arguments": {}} for call in ("z", "a", "m")]
-        batch = Batch(1, step=1).say({"role": "assistant", "tool_calls": calls})
+        asked = [{"id": call, "name": "pay"} for call in ("z", "a", "m")]
+        batch = Batch(1, step=1).say({"role": "assistant", "tool_calls": asked})
         batch.note_call("z", CallStatus.RUNNING, index=0)
         batch.note_call("a", CallStatus.RUNNING, index=1)
         batch.note_call("m", CallStatus.RUNNING, index=2)

@@ -53,7 +53,11 @@ messages = st.one_of(
         visibility=st.sampled_from(list(Visibility)),
     ),
     st.builds(
-        Message, role=st.just(Role.TOOL), content=st.lists(blocks).map(tuple), tool_call_id=st.just("c1"), id=st.just("m 1")
+        Message,
+        role=st.just(Role.TOOL),
+        content=st.lists(blocks).map(tuple),
+        tool_call_id=st.just("c1"),
+        id=st.just("m 1"),
     ),
 )
 

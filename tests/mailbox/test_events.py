@@ -4,11 +4,31 @@ import pytest
 
 from postroom.mailbox import events, journal
 
-SPEC_NAMES = """run_start run_finish step_start step_end text_delta reasoning_delta reasoning_encrypted_value
-tool_call_start tool_call_delta tool_call_ready tool_call_stream_delta tool_call_done tool_call_resumed
-tool_call_cancel stream_reset inference_complete state_snapshot state_delta messages_snapshot activity_snapshot
-activity_delta error""".split()
-OUR_NAMES = """run_waiting run_requeued cancel_requested decision_received ticket_expired mail_received""".split()
+SPEC_NAMES = [
+    "run_start",
+    "run_finish",
+    "step_start",
+    "step_end",
+    "text_delta",
+    "reasoning_delta",
+    "reasoning_encrypted_value",
+    "tool_call_start",
+    "tool_call_delta",
+    "tool_call_ready",
+    "tool_call_stream_delta",
+    "tool_call_done",
+    "tool_call_resumed",
+    "tool_call_cancel",
+    "stream_reset",
+    "inference_complete",
+    "state_snapshot",
+    "state_delta",
+    "messages_snapshot",
+    "activity_snapshot",
+    "activity_delta",
+    "error",
+]
+OUR_NAMES = ["run_waiting", "run_requeued", "cancel_requested", "decision_received", "ticket_expired", "mail_received"]
 
 SAMPLES: list[dict[str, object]] = [
     {"type": "text_delta", "delta": "", "step": 2},

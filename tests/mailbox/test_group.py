@@ -80,7 +80,7 @@ def test_a_lost_connection_fails_its_group_and_heals(server_url: str, real: redi
         name = ops.Op(("CLIENT", "ID"), int)
         blocked = asyncio.create_task(group.run(ops.Op(("BLPOP", "postroom-test-never", 30), lambda reply: reply)))
         victim = await _blocked_client(real)
-        real.client_kill_filter(_id=victim)
+        real.client_kill_filter(_id=str(victim))
         with pytest.raises(redis.exceptions.ConnectionError):
             await blocked
         assert await group.run(name) != victim

@@ -1,6 +1,7 @@
 """Ids that users give: accepted and inert, or refused in one line; never a key of another thread."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,19 @@ HOSTILE = [
     "\ud800",
     "a\u2028b",
 ]
-ODD_BUT_FINE = ["a b", "a:b", "a:thread", "t:run:x", "ünïcödé 漢字 🎉", "*", "a?[b]", "'; DROP TABLE", " lead", "%s", "x" * 256]
+ODD_BUT_FINE = [
+    "a b",
+    "a:b",
+    "a:thread",
+    "t:run:x",
+    "ünïcödé 漢字 🎉",
+    "*",
+    "a?[b]",
+    "'; DROP TABLE",
+    " lead",
+    "%s",
+    "x" * 256,
+]
 
 
 @pytest.mark.parametrize("value", HOSTILE)
@@ -57,7 +70,15 @@ def test_different_threads_never_share_a_key(one: str, other: str) -> None:
         keys.check_id(other, "thread id")
     except InvalidInput:
         return
-    makers = [keys.thread, keys.lock, keys.lane, keys.timers, keys.log, keys.mailbox, keys.thread_state]
+    makers: list[Callable[[str], str]] = [
+        keys.thread,
+        keys.lock,
+        keys.lane,
+        keys.timers,
+        keys.log,
+        keys.mailbox,
+        keys.thread_state,
+    ]
     makers += [lambda thread: keys.dedupe_run(thread, other), lambda thread: keys.dedupe_mail(thread, other)]
     mine = {make(one) for make in makers}
     theirs = {make(other) for make in makers}
@@ -78,7 +99,11 @@ def test_tokens_are_what_rq_accepts(value: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    list(itertools.product(["thread_id", "idempotency_key", "agent", "run_id", "queue", "tenant"], ["a\nb", "a\x00", "{", "x" * 10_000])),
+    list(
+        itertools.product(
+            ["thread_id", "idempotency_key", "agent", "run_id", "queue", "tenant"], ["a\nb", "a\x00", "{", "x" * 10_000]
+        )
+    ),
 )
 def test_requests_check_every_id_at_the_edge(field: str, value: str) -> None:
     good = {"run_id": "r", "thread_id": "t", "messages": (message("user", "hi"),)}

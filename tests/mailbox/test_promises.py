@@ -16,7 +16,14 @@ import pytest
 import redis
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from postroom.mailbox import approvals, commit, inbox, journal, keys, lane, lock, log, ops, watch
 from postroom.mailbox.commit import Batch, Owner
@@ -45,7 +52,7 @@ class Belief:
 class Fleet(RuleBasedStateMachine):
     """Two threads, three workers, any order of events."""
 
-    client: redis.Redis
+    client: Any
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +120,7 @@ class Fleet(RuleBasedStateMachine):
     ) -> None:
         thread, run = self.pick(where), self.fresh("r")
         start_at = self.now + delay if delay and mode == "enqueue" else None
-        fields = {"run_id": run, "thread_id": thread, "on_busy": mode, "on_waiting": on_waiting}
+        fields: dict[str, Any] = {"run_id": run, "thread_id": thread, "on_busy": mode, "on_waiting": on_waiting}
         fields |= {"priority": priority, "start_at": start_at, "agent": "clerk", "messages": (message("user", run),)}
         model = self.model(thread)
         expected = model.submit(run, mode, on_waiting, priority, start_at)
@@ -163,7 +170,11 @@ class Fleet(RuleBasedStateMachine):
             belief.next_number += 1
 
     def write(
-        self, belief: Belief, read: bool, again: bool, verb: Callable[[Owner, Batch], ops.Op[commit.Arrivals]],
+        self,
+        belief: Belief,
+        read: bool,
+        again: bool,
+        verb: Callable[[Owner, Batch], ops.Op[commit.Arrivals]],
         predict: Callable[[Thread], str],
     ) -> None:
         model, tag = self.model(belief.thread), self.fresh("tag")
@@ -250,7 +261,11 @@ class Fleet(RuleBasedStateMachine):
             return commit.suspend(owner, batch, WaitingReason(reason), wake, now=self.now)
 
         self.write(
-            belief, read, again, verb, lambda model: model.suspend(belief.run, belief.fence, number, reason, wake, ticket)
+            belief,
+            read,
+            again,
+            verb,
+            lambda model: model.suspend(belief.run, belief.fence, number, reason, wake, ticket),
         )
 
     @precondition(lambda self: self.beliefs)

@@ -8,7 +8,7 @@ from postroom.mailbox.contracts import Termination
 from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.lifecycle import CallStatus, TerminationKind, WaitingReason
-from postroom.mailbox.ops import Op, counted, counted_lists, pairs, script
+from postroom.mailbox.ops import Op, counted, pairs, script
 
 Plain = dict[str, Any]
 
@@ -79,24 +79,30 @@ class Batch:
         return self
 
     def args(self) -> list[Any]:
-        """The batch as the scripts read it."""
+        """The batch as the scripts read it: only the sections that hold something."""
         _only(self.run_fields, STEP_FIELDS, "run")
         _only(self.thread_fields, THREAD_FIELDS, "thread")
+        sections: list[tuple[str, list[Any]]] = [("say", each) for each in self.messages]
+        sections += [("tell", each) for each in self.events]
+        sections += [(kind, items) for kind, items in self._fields() if items]
+        if self.clear_calls:
+            sections.insert(0, ("clear-calls", []))
+        flat: list[Any] = [self.number, self.max_events, len(sections)]
+        for kind, items in sections:
+            flat += (kind, len(items), *items)
+        return flat
+
+    def _fields(self) -> list[tuple[str, list[Any]]]:
         return [
-            self.number,
-            self.max_events,
-            *counted(pairs(self.run_fields)),
-            *counted(pairs(self.thread_fields)),
-            *counted_lists(self.messages),
-            *counted(pairs(self.calls)),
-            *counted(self.calls_dropped),
-            "clear" if self.clear_calls else "",
-            *counted(pairs(self.run_state)),
-            *counted(self.run_state_dropped),
-            *counted(pairs(self.thread_state)),
-            *counted(self.thread_state_dropped),
-            *counted(self.read_mail),
-            *counted_lists(self.events),
+            ("run", pairs(self.run_fields)),
+            ("thread", pairs(self.thread_fields)),
+            ("drop-call", self.calls_dropped),
+            ("call", pairs(self.calls)),
+            ("state", pairs(self.run_state)),
+            ("drop-state", self.run_state_dropped),
+            ("thread-state", pairs(self.thread_state)),
+            ("drop-thread-state", self.thread_state_dropped),
+            ("read", self.read_mail),
         ]
 
 
@@ -119,7 +125,11 @@ def commit(owner: Owner, batch: Batch, now: int | None = None) -> Op[Arrivals]:
 
 
 def suspend(
-    owner: Owner, batch: Batch, reason: WaitingReason, wake: int | None = None, event: Plain | None = None,
+    owner: Owner,
+    batch: Batch,
+    reason: WaitingReason,
+    wake: int | None = None,
+    event: Plain | None = None,
     now: int | None = None,
 ) -> Op[Arrivals]:
     """Writes a step after which the run waits; the outcome `continue` means that what it wanted is already there."""

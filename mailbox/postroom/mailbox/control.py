@@ -1,4 +1,4 @@
-"""Wake-ups for the one worker that holds a run. The fact is already in a key: a lost wake-up costs time, never truth."""
+"""Wake-ups for the one worker that holds a run. The fact is in a key already: a lost wake-up costs time, not truth."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -11,7 +11,7 @@ import redis.asyncio
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ResponseError
 
-from postroom.mailbox.ops import Command, Op, loading, result
+from postroom.mailbox.ops import Command, Op, loading, pack, result
 
 T = TypeVar("T")
 
@@ -23,7 +23,8 @@ class Group:
     """Runs verbs on an asyncio client, many per round trip. Close it when done; a lost connection is made anew."""
 
     def __init__(self, client: "redis.asyncio.Redis") -> None:
-        self._pool = client.connection_pool
+        self._pool: Any = client.connection_pool
+        self._connection: Any = None
         self._waiting: list[tuple[Command, asyncio.Future[Any]]] = []
         self._under_way: asyncio.Task[None] | None = None
         self.round_trips = 0
@@ -38,9 +39,12 @@ class Group:
         return result(op, reply)
 
     async def close(self) -> None:
-        """Waits for what is under way."""
+        """Waits for what is under way and gives the connection back."""
         while self._under_way:
             await asyncio.wait([self._under_way])
+        if self._connection:
+            connection, self._connection = self._connection, None
+            await self._pool.release(connection)
 
     def _send(self, command: Command) -> "asyncio.Future[Any]":
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -53,31 +57,33 @@ class Group:
         try:
             while self._waiting:
                 group, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
-                await self._exchange(group)
+                try:
+                    await self._exchange(group)
+                except Exception as error:
+                    # Whether these were executed is unknown: the verbs that may be retried say so.
+                    await self._give_up(group, error)
+                except BaseException:
+                    await self._give_up(group, RedisConnectionError("the event loop is going down"))
+                    raise
         finally:
             self._under_way = None
 
     async def _exchange(self, group: "list[tuple[Command, asyncio.Future[Any]]]") -> None:
-        connection = None
-        replies = iter(group)
-        try:
-            connection = await self._pool.get_connection()
-            await connection.send_packed_command(connection.pack_commands([command for command, _ in group]))
-            self.round_trips += 1
-            for _, reply in replies:
-                _settle(reply, await _read(connection))
-        except BaseException as error:
-            if connection:
-                await connection.disconnect(nowait=True)
-            # Whether these were executed is unknown: the verbs that may be retried say so.
-            lost = error if isinstance(error, Exception) else RedisConnectionError("the connection was given up")
-            for _, reply in group:
-                _settle(reply, lost)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            if connection:
-                await self._pool.release(connection)
+        if self._connection is None:
+            self._connection = await self._pool.get_connection()
+        connection = self._connection
+        await connection.send_packed_command([pack(command for command, _ in group)])
+        self.round_trips += 1
+        for _, reply in group:
+            _settle(reply, await _read(connection))
+
+    async def _give_up(self, group: "list[tuple[Command, asyncio.Future[Any]]]", error: Exception) -> None:
+        for _, reply in group:
+            _settle(reply, error)
+        if self._connection:
+            connection, self._connection = self._connection, None
+            await connection.disconnect(nowait=True)
+            await self._pool.release(connection)
 
 
 def _settle(reply: "asyncio.Future[Any]", value: Any) -> None:

@@ -26,7 +26,9 @@ def check_id(value: str, what: str) -> str:
         raise InvalidInput(f"{what} {value[:32]!r}… is longer than {MAX_ID_BYTES} bytes")
     for character in value:
         if character in _FORBIDDEN or unicodedata.category(character) in _UNPRINTABLE:
-            raise InvalidInput(f"{what} {value[:64]!r} contains {character!r}; braces and control characters are not allowed")
+            raise InvalidInput(
+                f"{what} {value[:64]!r} contains {character!r}; braces and control characters are not allowed"
+            )
     return value
 
 

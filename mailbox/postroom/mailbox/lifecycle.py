@@ -82,7 +82,7 @@ TICKET: dict[str, frozenset[str]] = {
     TicketStatus.EXPIRED: frozenset(),
 }
 
-# Mail wakes a run that waits for words or for its tasks; a person's approval, a time or an operator's pause it leaves be.
+# Mail wakes a run that waits for words or for its tasks, not one that waits for an approval, a time or an operator.
 WOKEN_BY_MAIL = frozenset({WaitingReason.INPUT, WaitingReason.TASKS})
 
 CALL_DONE = frozenset(status for status, following in CALL.items() if not following)

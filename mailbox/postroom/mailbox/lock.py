@@ -55,13 +55,17 @@ def claim(thread_id: str, run_id: str, worker: str, lease_ms: int, now: int | No
     """Takes the thread for its head run, or raises NothingToDo."""
 
     def parse(reply: Any) -> Claim:
-        fence, until, *hashes, mail, entries = reply
+        fence, until, thread, run, calls, run_state, thread_state, mail, entries = reply
         return Claim(
             int(fence),
             int(until),
-            *(hash_fields(flat) for flat in hashes),
-            mail=[inbox.mail(raw) for raw in mail],
-            log=[log.entry(raw) for raw in entries],
+            hash_fields(thread),
+            hash_fields(run),
+            hash_fields(calls),
+            hash_fields(run_state),
+            hash_fields(thread_state),
+            [inbox.mail(raw) for raw in mail],
+            [log.entry(raw) for raw in entries],
         )
 
     return script("claim", thread_id, now, (run_id, worker, lease_ms), parse)

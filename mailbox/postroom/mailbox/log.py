@@ -36,7 +36,7 @@ def fields(message: Plain, step: int, limit: int = codec.MAX_BYTES) -> list[Any]
     """The stream fields of a message given as plain data (`Message.as_dict()`)."""
     flat: list[Any] = ["role", message["role"], "step", step]
     rest = {name: value for name, value in message.items() if value and name not in _PLAIN}
-    content = message.get("content") or ()
+    content = message.get("content") or []
     if len(content) == 1 and content[0]["type"] == "text":
         flat += ["text", content[0]["text"]]
     elif content:
@@ -85,9 +85,7 @@ def view(entries: Iterable[Entry]) -> list[Entry]:
 def _folded(entries: list[Entry]) -> list[Entry]:
     summaries = [each for each in entries if each.covers]
     widest = [
-        each
-        for each in summaries
-        if not any(_contains(other, each) for other in summaries if other.seq != each.seq)
+        each for each in summaries if not any(_contains(other, each) for other in summaries if other.seq != each.seq)
     ]
     spans = [(span, each) for each in widest if (span := each.covers)]
     plain = [each for each in entries if not each.covers and not any(lo <= each.seq <= hi for (lo, hi), _ in spans)]

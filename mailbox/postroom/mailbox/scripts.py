@@ -50,12 +50,12 @@ def _machine(table: dict[str, frozenset[str]]) -> str:
     return "{" + ", ".join(f"{old} = {_set(news)}" for old, news in table.items()) + "}"
 
 
-# Rendered from the one place they are written, so Lua and Python cannot disagree.
-_TABLES: Final = {
-    "moves": "\n".join(
+# Rendered from the one place they are written, so Lua and Python cannot disagree. Only a script that moves a call needs
+# that table, so it is made on demand: a script runs from its first line at every call.
+_RENDERED: Final = {
+    "machines": "\n".join(
         (
-            f"local CALL = {_machine(lifecycle.CALL)}",
-            f"local TICKET = {_machine(lifecycle.TICKET)}",
+            f"local function call_machine() return {_machine(lifecycle.CALL)} end",
             f"local CALL_DONE = {_set(lifecycle.CALL_DONE)}",
             f"local WOKEN_BY_MAIL = {_set(lifecycle.WOKEN_BY_MAIL)}",
             f"local RING_AGAIN = {RING_AGAIN_MS}",
@@ -71,7 +71,7 @@ def load(name: str) -> Script:
     first, _, rest = own.partition("\n")
     parts = []
     for part in first.removeprefix(_INCLUDE).split():
-        parts += [_TABLES.get(part, ""), (_SOURCES / "lib" / f"{part}.lua").read_text(encoding="utf-8")]
+        parts.append(_RENDERED.get(part) or (_SOURCES / "lib" / f"{part}.lua").read_text(encoding="utf-8"))
     source = "\n".join([*parts, rest])
     return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
 

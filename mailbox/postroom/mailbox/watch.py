@@ -42,6 +42,10 @@ def clock() -> Op[int]:
 
 def tidy(listing: str, before: int, now: int, count: int = 100) -> Op[int]:
     """Drops up to `count` names from a listing whose records have expired; returns how many it met."""
-    around = {keys.RUNS: ("postroom:run:", ""), keys.THREADS: ("postroom:{", "}:thread"), keys.DEAD: ("postroom:run:", "")}
+    around = {
+        keys.RUNS: ("postroom:run:", ""),
+        keys.THREADS: ("postroom:{", "}:thread"),
+        keys.DEAD: ("postroom:run:", ""),
+    }
     command = ("EVALSHA", scripts.load("tidy").sha, 1, listing, before, count, now, *around[listing])
     return Op(command, int)

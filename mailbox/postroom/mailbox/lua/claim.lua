@@ -1,7 +1,7 @@
 --@include thread
 -- Takes the thread for its head run. ARGV: clock, run, worker, lease. Raises the fence; returns all the loop needs:
 -- {fence, lease_until, thread, run, calls, run state, thread state, unread mail, log from the last compaction mark}.
-local run, worker, lease = take(), take(), tonumber(take())
+local run, worker, lease = take(), take(), take()
 local run_key = run_key_of(run)
 local thread = read(thread_key, 'open', 'fence', 'mark')
 local record = read(run_key, 'status', 'started', 'start_at', 'deadline')
@@ -16,12 +16,11 @@ if (tonumber(record.start_at) or 0) > now then return nothing('is not due before
 if (tonumber(record.deadline) or now + 1) <= now then return nothing('has passed its deadline') end
 
 local fence = text((tonumber(thread.fence) or 0) + 1)
-local till = text(now + lease)
-redis.call('SET', lock_key, run .. ' ' .. worker .. ' ' .. fence .. ' ' .. till, 'PX', lease)
+local till = write_lock(run, worker, fence, lease)
 redis.call('ZREM', lane_key, run)
-redis.call('HSET', thread_key, 'open', run, 'fence', fence, 'updated', text(now))
-redis.call('HSET', run_key, 'status', 'running', 'fence', fence, 'worker', worker, 'updated', text(now),
-  'started', record.started ~= '' and record.started or text(now), 'unanswered', '0')
+redis.call('HSET', thread_key, 'open', run, 'fence', fence, 'updated', now_text)
+redis.call('HSET', run_key, 'status', 'running', 'fence', fence, 'worker', worker, 'updated', now_text,
+  'started', record.started ~= '' and record.started or now_text, 'unanswered', '0')
 local from = thread.mark ~= '' and thread.mark or '-'
 return {fence, till, redis.call('HGETALL', thread_key), redis.call('HGETALL', run_key),
   redis.call('HGETALL', run_key .. ':calls'), redis.call('HGETALL', run_key .. ':state'),

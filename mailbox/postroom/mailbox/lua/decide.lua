@@ -1,4 +1,4 @@
---@include thread moves
+--@include thread machines moves
 -- Records decisions, all or none. ARGV: clock, run, then per decision a list: target, id, action, by, body.
 -- The first decision for a ticket wins; the same one again changes nothing.
 -- Returns {"accepted" | "again", run status, doorbell or false}.
@@ -9,7 +9,7 @@ if record.status == '' then return refuse('NORUN', 'run ' .. run .. ' does not e
 
 local fresh = {}
 for i = 1, tonumber(take()) do
-  local target, id, action, by, body = unpack(take_list())
+  local target, id, action, by, body = unpack(ARGV, take_span())
   if redis.call('HEXISTS', run_key, 'decided:' .. id) == 0 then
     if record.status == 'done' then return refuse('RUNDONE', 'run ' .. run .. ' has ended; nothing is left to decide') end
     local call = redis.call('HGET', calls_key, 'call:' .. target) or target
@@ -21,7 +21,7 @@ for i = 1, tonumber(take()) do
     if ticket == 'decided' or fresh[call] then
       return refuse('DECIDED', 'ticket ' .. target .. ' of run ' .. run .. ' was decided before: ' .. journal['decided:' .. call])
     end
-    if not may_move(TICKET, ticket, 'decided') or (tonumber(journal['expires:' .. call]) or now) < now then
+    if ticket ~= 'open' or (tonumber(journal['expires:' .. call]) or now) < now then
       return refuse('EXPIRED', 'ticket ' .. target .. ' of run ' .. run .. ' expired at ' .. journal['expires:' .. call])
     end
     fresh[call] = true

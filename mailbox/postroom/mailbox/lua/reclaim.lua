@@ -1,4 +1,4 @@
---@include thread moves admission
+--@include thread machines moves admission
 -- Looks after a thread: what fell due, whose worker died, which doorbell went unanswered. ARGV: clock, attempts allowed,
 -- name of a worker known to be dead or "". Safe to call at any time, by anybody.
 -- Returns {when to look again or 0, run dead-lettered or "", doorbell or false}.
@@ -31,7 +31,10 @@ local due = {}
 function due.start(run, record)
   if record.status ~= 'queued' then return end
   redis.call('HDEL', run_key_of(run), 'start_at')
-  if read(thread_key, 'open').open ~= run then admit(run, tonumber(record.priority), record.on_waiting) end
+  if read(thread_key, 'open').open ~= run then
+    give_way(record.on_waiting)
+    line_up(run, tonumber(record.priority), redis.call('HINCRBY', thread_key, 'arrivals', 1))
+  end
   stirred = true
 end
 function due.wake(run, record)
@@ -45,7 +48,7 @@ function due.deadline(run, record)
   if stop(run, 'deadline') then stirred = true end
 end
 
-for _, timer in ipairs(redis.call('ZRANGEBYSCORE', timers_key, '-inf', text(now))) do
+for _, timer in ipairs(redis.call('ZRANGEBYSCORE', timers_key, '-inf', now_text)) do
   redis.call('ZREM', timers_key, timer)
   local kind, run = string.match(timer, '^(%S+) (%S+)$')
   due[kind](run, read(run_key_of(run), 'status', 'priority', 'on_waiting', 'attempts'))

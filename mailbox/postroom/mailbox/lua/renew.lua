@@ -1,13 +1,11 @@
 --@include thread
 -- Extends the lease of a running run. ARGV: clock, run, fence, lease. The fence, not the lock, proves the owner: a lease
 -- that ran out unnoticed may be renewed as long as nobody took over. Returns {lease_until, cancel flag, decisions, mail}.
-local run, fence, lease = take(), take(), tonumber(take())
+local run, fence, lease = take(), take(), take()
 local thread = read(thread_key, 'open', 'fence')
 local record = read(run_key_of(run), 'status', 'worker', 'cancel', 'decisions')
 if thread.open ~= run or thread.fence ~= fence or record.status ~= 'running' then
   return refuse('FENCED', 'run ' .. run .. ' is ' .. (record.status ~= '' and record.status or 'gone') ..
     ' and the thread is at fence ' .. thread.fence .. ', not ' .. fence .. '; this activation is over')
 end
-local till = text(now + lease)
-redis.call('SET', lock_key, run .. ' ' .. record.worker .. ' ' .. fence .. ' ' .. till, 'PX', lease)
-return {till, record.cancel, tonumber(record.decisions) or 0, redis.call('XLEN', mailbox_key)}
+return {write_lock(run, record.worker, fence, lease), record.cancel, tonumber(record.decisions) or 0, redis.call('XLEN', mailbox_key)}

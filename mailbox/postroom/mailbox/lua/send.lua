@@ -1,8 +1,9 @@
---@include thread moves post
+--@include thread machines moves post
 -- Delivers mail to a thread. ARGV: clock, mail id, mailbox limit, agent or "", queue, retentions of run, thread and key,
 -- mail fields. Mail for an idle thread starts a run. Returns {"accepted" | "again", number, reading run or "", doorbell or false}.
 local mail_id, max_mail, agent, queue = take(), tonumber(take()), take(), take()
-local keep_run, keep_thread, keep_dedupe, fields = take(), take(), take(), take_list()
+local keep_run, keep_thread, keep_dedupe = take(), take(), take()
+local first, last = take_span()
 local thread = read(thread_key, 'open', 'agent')
 local earlier = redis.call('GET', base .. 'dedupe:mail:' .. mail_id)
 if earlier then
@@ -15,8 +16,8 @@ end
 if redis.call('XLEN', mailbox_key) >= max_mail then
   return refuse('MAILFULL', 'the mailbox holds as much unread mail as it may, ' .. max_mail .. '; try later')
 end
-redis.call('HSET', thread_key, 'updated', text(now))
-for name, value in pairs({created = text(now), agent = agent ~= '' and agent or thread.agent, queue = queue,
+redis.call('HSET', thread_key, 'updated', now_text)
+for name, value in pairs({created = now_text, agent = agent ~= '' and agent or thread.agent, queue = queue,
   keep_run = keep_run, keep_thread = keep_thread, keep_dedupe = keep_dedupe, epoch = '0'}) do
   redis.call('HSETNX', thread_key, name, value)
 end
@@ -24,8 +25,8 @@ local reader = thread.open ~= '' and thread.open or redis.call('ZRANGE', lane_ke
 if not reader then
   keep_thread_alive()
   reader = start_for_mail()
-  local number = post(mail_id, reader, keep_dedupe, unpack(fields))
+  local number = post(mail_id, reader, keep_dedupe, unpack(ARGV, first, last))
   return {'accepted', number, reader, ring(reader)}
 end
-local number = post(mail_id, reader, keep_dedupe, unpack(fields))
+local number = post(mail_id, reader, keep_dedupe, unpack(ARGV, first, last))
 return {'accepted', number, reader, reader == thread.open and deliver(reader) or false}

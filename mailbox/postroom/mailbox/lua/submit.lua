@@ -1,24 +1,25 @@
---@include thread moves admission post
+--@include thread machines moves admission post
 -- Accepts a run. ARGV: clock, run, mode, on_waiting, idempotency key, priority, start time or "", deadline or "", lane
 -- limit, mailbox limit, agent or "", queue, retentions of run, thread and key, record fields, mails (steering only).
 -- Returns {"queued" | "delayed" | "steered" | "again", run, doorbell or false, ended runs}.
 local run, mode, on_waiting, key, priority = take(), take(), take(), take(), tonumber(take())
 local start_at, deadline, max_lane, max_mail = take(), take(), tonumber(take()), tonumber(take())
 local agent, queue, keep_run, keep_thread, keep_dedupe = take(), take(), take(), take(), take()
-local fields = take_list()
+local fields_first, fields_last = take_span()
 local mails = {}
-for i = 1, tonumber(take()) do mails[i] = take_list() end
+for i = 1, tonumber(take()) do mails[i] = {take_span()} end
 
 local run_key, dedupe_key = run_key_of(run), base .. 'dedupe:run:' .. key
 local earlier = key ~= '' and redis.call('GET', dedupe_key)
 if earlier then return {'again', earlier, false, {}} end
 if mails[1] then
-  local reader = string.match(redis.call('GET', base .. 'dedupe:mail:' .. mails[1][1]) or '', '^%d+ (%S+)$')
+  local seen = redis.call('GET', base .. 'dedupe:mail:' .. ARGV[mails[1][1]])
+  local reader = seen and string.match(seen, '^%d+ (%S+)$')
   if reader then return {'again', reader, false, {}} end
 end
 if redis.call('EXISTS', run_key) == 1 then return {'again', run, false, {}} end
 
-local thread = read(thread_key, 'open', 'agent', 'epoch')
+local thread = read(thread_key, 'open', 'agent', 'epoch', 'created', 'arrivals')
 local queued = redis.call('ZCARD', lane_key)
 local waiting = thread.open ~= '' and redis.call('HGET', run_key_of(thread.open), 'status') == 'waiting'
 local busy = thread.open ~= '' or queued > 0
@@ -37,17 +38,19 @@ if steers and redis.call('XLEN', mailbox_key) + #mails > max_mail then
   return refuse('MAILFULL', 'the mailbox holds as much unread mail as it may, ' .. max_mail .. '; try later')
 end
 
-redis.call('HSET', thread_key, 'keep_run', keep_run, 'keep_thread', keep_thread, 'keep_dedupe', keep_dedupe,
-  'queue', queue, 'updated', text(now))
-redis.call('HSETNX', thread_key, 'created', text(now))
-if not busy then keep_thread_alive() end
-
 if steers then
   -- The submission becomes mail; its key remembers the run that reads it, so a retry steers once.
-  for _, mail in ipairs(mails) do post(mail[1], thread.open, keep_dedupe, unpack(mail, 2)) end
+  for _, mail in ipairs(mails) do post(ARGV[mail[1]], thread.open, keep_dedupe, unpack(ARGV, mail[1] + 1, mail[2])) end
   if key ~= '' then redis.call('SET', dedupe_key, thread.open, 'PX', keep_dedupe) end
   return {'steered', thread.open, deliver(thread.open) or false, {}}
 end
+
+if agent == '' then agent = thread.agent ~= '' and thread.agent or 'default' end
+local arrival = (tonumber(thread.arrivals) or 0) + 1
+redis.call('HSET', thread_key, 'agent', agent, 'queue', queue, 'arrivals', arrival, 'keep_run', keep_run,
+  'keep_thread', keep_thread, 'keep_dedupe', keep_dedupe, 'updated', now_text,
+  'created', thread.created ~= '' and thread.created or now_text)
+if not busy and thread.created ~= '' then keep_thread_alive() end
 
 local ended = {}
 if makes_room then
@@ -56,12 +59,10 @@ if makes_room then
   if mode == 'rollback' and open ~= '' then append_log('role', 'retraction', 'retracts', open) end
 end
 
-if agent == '' then agent = thread.agent ~= '' and thread.agent or 'default' end
-redis.call('HSET', thread_key, 'agent', agent)
 redis.call('HSET', run_key, 'status', 'queued', 'agent', agent, 'queue', queue, 'priority', priority,
   'epoch', thread.epoch ~= '' and thread.epoch or '0', 'keep', keep_run, 'on_waiting', on_waiting,
-  'created', text(now), 'updated', text(now), 'step', '0', 'attempts', '0', 'commits', '0', 'rings', '1',
-  'rung', text(now), unpack(fields))
+  'created', now_text, 'updated', now_text, 'step', '0', 'attempts', '0', 'commits', '0', 'rings', '1',
+  'rung', now_text, unpack(ARGV, fields_first, fields_last))
 if key ~= '' then
   redis.call('HSET', run_key, 'idempotency_key', key)
   redis.call('SET', dedupe_key, run)
@@ -78,7 +79,9 @@ if start_at ~= '' and tonumber(start_at) > now then
   look_by(start_at)
   return {'delayed', run, false, ended}
 end
-admit(run, priority, on_waiting)
+local gone = give_way(on_waiting)
+if gone then ended[#ended + 1] = gone end
+line_up(run, priority, arrival)
 look_by(now + RING_AGAIN)
--- The caller rings in the same MULTI, as it knows the run and the queue.
-return {'queued', run, false, ended}
+-- The caller rings for an ordinary submission in the same MULTI; only what it cannot know is told to it.
+return {'queued', run, (gone or start_at ~= '') and hand_over() or false, ended}

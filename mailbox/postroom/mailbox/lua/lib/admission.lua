@@ -1,12 +1,12 @@
 -- How a queued run finds its place: a run that waits for somebody gives way to newer words, unless the caller said not to.
 
-local function admit(run, priority, on_waiting)
+local function give_way(on_waiting)
   local open = read(thread_key, 'open').open
   if open ~= '' and on_waiting == 'supersede' and redis.call('HGET', run_key_of(open), 'status') == 'waiting' then
     end_cancelled(open, 'superseded')
+    return open
   end
-  local arrival = redis.call('HINCRBY', thread_key, 'arrivals', 1)
-  redis.call('ZADD', lane_key, text(priority * 1e13 + arrival), run)
+  return nil
 end
 
 -- Raises the epoch: every queued run of the old one is superseded, the open one is asked to stop.

@@ -1,16 +1,40 @@
 -- The moves of a run: each is a row of the lifecycle table, and each change of status goes through here.
 
--- Staying where one is counts as a move, since a retry does that.
-local function may_move(machine, old, new)
-  return machine[old] ~= nil and (old == new or machine[old][new] == true)
+-- The event's number is its entry id, so a reader notices at once when entries are missing.
+local function emit(run, ...)
+  local number = redis.call('HINCRBY', run_key_of(run), 'events', 1)
+  redis.call('XADD', run_key_of(run) .. ':events', number .. '-0', 'at', now_text, ...)
+end
+
+local function append_log(...)
+  local seq = redis.call('HINCRBY', thread_key, 'seq', 1)
+  redis.call('XADD', log_key, seq .. '-0', 'at', now_text, ...)
+end
+
+-- A wake-up for the one worker that holds the thread; the fact itself is already in a key.
+local function tell(lock, word)
+  if alive(lock) then
+    redis.call('PUBLISH', 'postroom:control:' .. lock.worker, word .. ' ' .. lock.run)
+  end
 end
 
 -- A doorbell the caller must ring: run, queue, how often it has rung by now. It may get lost, hence the look.
 local function ring(run)
   look_by(now + RING_AGAIN)
   local number = redis.call('HINCRBY', run_key_of(run), 'rings', 1)
-  redis.call('HSET', run_key_of(run), 'rung', text(now))
+  redis.call('HSET', run_key_of(run), 'rung', now_text)
   return {run, redis.call('HGET', run_key_of(run), 'queue'), text(number)}
+end
+
+-- The lane is ordered by priority, then arrival.
+local function line_up(run, priority, arrival)
+  redis.call('ZADD', lane_key, text(priority * 1e13 + arrival), run)
+end
+
+local function enlist(run)
+  redis.call('SET', 'postroom:run:' .. run, thread_id)
+  redis.call('ZADD', 'postroom:runs', now_text, run)
+  redis.call('ZADD', 'postroom:threads', now_text, thread_id)
 end
 
 -- The journal holds the calls whose results are not in the log yet. When a run ends before its step does, each gets its
@@ -31,12 +55,10 @@ local function settle_calls(run, step, reason)
     return first < second
   end)
   for _, call in ipairs(order) do
-    local words = journal['text:' .. call]
-    if not CALL_DONE[journal['status:' .. call]] or not words then words = '[tool call ' .. reason .. ']' end
-    local message = {'role', 'tool', 'run', run, 'step', step, 'call', call, 'text', words}
-    if journal['body:' .. call] and words == journal['text:' .. call] then
-      message[#message + 1] = 'body'
-      message[#message + 1] = journal['body:' .. call]
+    local message = {'role', 'tool', 'run', run, 'step', step, 'call', call, 'text', '[tool call ' .. reason .. ']'}
+    if CALL_DONE[journal['status:' .. call]] and journal['text:' .. call] then
+      message[10] = journal['text:' .. call]
+      if journal['body:' .. call] then message[11], message[12] = 'body', journal['body:' .. call] end
     end
     append_log(unpack(message))
   end
@@ -45,8 +67,7 @@ end
 
 -- Puts a run back where a worker may claim it. The thread's open run is always its head, so it needs no place in the lane.
 local function requeue(run, reason, attempts)
-  redis.call('HSET', run_key_of(run), 'status', 'queued', 'updated', text(now))
-  redis.call('HDEL', run_key_of(run), 'waiting', 'wake', 'worker')
+  redis.call('HSET', run_key_of(run), 'status', 'queued', 'updated', now_text, 'waiting', '', 'wake', '', 'worker', '')
   redis.call('ZREM', timers_key, 'wake ' .. run)
   look_by(now + RING_AGAIN)
   emit(run, 'type', 'run_requeued', 'reason', reason, 'attempts', attempts)
@@ -55,27 +76,26 @@ end
 -- Ends a run on every path there is: one terminal event, every call answered, every trace given its end.
 local function end_run(run, kind, code, message, ...)
   local run_key = run_key_of(run)
-  local record = read(run_key, 'step', 'keep', 'idempotency_key')
+  local record = read(run_key, 'status', 'step', 'keep', 'idempotency_key')
   settle_calls(run, record.step, code ~= '' and code or kind)
   redis.call('HSET', run_key, 'status', 'done', 'termination', kind, 'code', code, 'message', message,
-    'finished', text(now), 'updated', text(now))
-  redis.call('HDEL', run_key, 'waiting', 'wake', 'worker')
+    'finished', now_text, 'updated', now_text, 'waiting', '', 'wake', '', 'worker', '')
   emit(run, 'type', 'run_finish', 'termination', kind, 'code', code, 'message', message, ...)
   redis.call('PEXPIRE', run_key, record.keep)
   redis.call('PEXPIRE', run_key .. ':events', record.keep)
   redis.call('PEXPIRE', run_key .. ':state', record.keep)
   redis.call('PEXPIRE', 'postroom:run:' .. run, record.keep)
-  redis.call('ZADD', 'postroom:runs', text(now), run)
-  redis.call('ZREM', lane_key, run)
+  if record.status == 'queued' then redis.call('ZREM', lane_key, run) end
   redis.call('ZREM', timers_key, 'start ' .. run, 'wake ' .. run, 'deadline ' .. run)
-  local thread = read(thread_key, 'open', 'keep_dedupe')
   if record.idempotency_key ~= '' then
     -- The key outlives its run for a while, but only if it is still this run's.
     local dedupe_key = base .. 'dedupe:run:' .. record.idempotency_key
-    if redis.call('GET', dedupe_key) == run then redis.call('PEXPIRE', dedupe_key, thread.keep_dedupe) end
+    if redis.call('GET', dedupe_key) == run then
+      redis.call('PEXPIRE', dedupe_key, redis.call('HGET', thread_key, 'keep_dedupe'))
+    end
   end
-  if thread.open == run then
-    redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', text(now))
+  if redis.call('HGET', thread_key, 'open') == run then
+    redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', now_text)
     redis.call('DEL', lock_key)
   end
 end
@@ -83,24 +103,22 @@ end
 -- A run nobody could finish is kept on a list of its own, for an operator to retry or drop.
 local function dead_letter(run, code, message)
   end_run(run, 'error', code, message)
-  redis.call('ZADD', 'postroom:dead', text(now), run)
+  redis.call('ZADD', 'postroom:dead', now_text, run)
 end
 
 -- How a flagged run ends when no worker is there to end it.
 local function end_cancelled(run, code)
-  local kind = code == 'deadline' and 'stopped' or 'cancelled'
-  end_run(run, kind, code, '')
+  end_run(run, code == 'deadline' and 'stopped' or 'cancelled', code, '')
 end
 
 -- A run for mail that found no run to read it; no caller is there to name it, so it is numbered.
 local function start_for_mail()
   local thread = read(thread_key, 'agent', 'queue', 'epoch', 'keep_run')
   local run = 'mail-' .. redis.call('INCR', 'postroom:mail-runs')
-  local arrival = redis.call('HINCRBY', thread_key, 'arrivals', 1)
   redis.call('HSET', run_key_of(run), 'status', 'queued', 'agent', thread.agent, 'queue', thread.queue,
     'epoch', thread.epoch, 'priority', '128', 'keep', thread.keep_run, 'origin', 'mail',
-    'created', text(now), 'updated', text(now), 'step', '0', 'attempts', '0', 'commits', '0')
-  redis.call('ZADD', lane_key, text(128 * 1e13 + arrival), run)
+    'created', now_text, 'updated', now_text, 'step', '0', 'attempts', '0', 'commits', '0')
+  line_up(run, 128, redis.call('HINCRBY', thread_key, 'arrivals', 1))
   enlist(run)
   return run
 end
@@ -113,18 +131,19 @@ local function hand_over()
   if not head and redis.call('EXISTS', mailbox_key) == 1 then head = start_for_mail() end
   if head then return ring(head) end
   if redis.call('EXISTS', timers_key) == 0 then
-    for _, idle_key in ipairs({thread_key, log_key, base .. 'state'}) do
-      redis.call('PEXPIRE', idle_key, thread.keep_thread)
-    end
+    redis.call('PEXPIRE', thread_key, thread.keep_thread)
+    redis.call('PEXPIRE', log_key, thread.keep_thread)
+    redis.call('PEXPIRE', base .. 'state', thread.keep_thread)
     redis.call('ZREM', 'postroom:watch', thread_id)
-    redis.call('ZADD', 'postroom:threads', text(now), thread_id)
   end
   return nil
 end
 
 -- A thread that gets work again must not expire under it.
 local function keep_thread_alive()
-  for _, idle_key in ipairs({thread_key, log_key, base .. 'state'}) do redis.call('PERSIST', idle_key) end
+  redis.call('PERSIST', thread_key)
+  redis.call('PERSIST', log_key)
+  redis.call('PERSIST', base .. 'state')
 end
 
 -- Asks a run to end: a live worker is told and does it, otherwise it is done here. True when it has ended.

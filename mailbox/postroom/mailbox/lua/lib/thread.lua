@@ -13,13 +13,11 @@ local function take()
   return ARGV[cursor]
 end
 
--- A list argument is its length, then its items.
-local function take_list()
-  local length = tonumber(take())
-  local items = {}
-  for i = 1, length do items[i] = ARGV[cursor + i] end
-  cursor = cursor + length
-  return items
+-- A list argument is its length, then its items; it is left in ARGV and named by its first and last place there.
+local function take_span()
+  local first = cursor + 2
+  cursor = cursor + 1 + ARGV[cursor + 1]
+  return first, cursor
 end
 
 -- Lua prints large numbers with an exponent; ids and times must stay digits.
@@ -31,11 +29,13 @@ if not now then
   local time = redis.call('TIME')
   now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
+local now_text = text(now)
 
 local function refuse(code, message) return redis.error_reply(code .. ' ' .. message) end
 
 local function run_key_of(run) return base .. 'run:' .. run end
 
+-- Fields of a hash by name, empty where unset.
 local function read(hash, ...)
   local values = redis.call('HMGET', hash, ...)
   local found = {}
@@ -46,12 +46,6 @@ end
 -- Somebody must look at the thread by then. An earlier look stays; only a look itself, or idleness, takes one away.
 local function look_by(time) redis.call('ZADD', 'postroom:watch', 'LT', text(time), thread_id) end
 
-local function enlist(run)
-  redis.call('SET', 'postroom:run:' .. run, thread_id)
-  redis.call('ZADD', 'postroom:runs', text(now), run)
-  redis.call('ZADD', 'postroom:threads', text(now), thread_id)
-end
-
 -- The lock says who works on the thread; it is alive up to and including lease_until.
 local function read_lock()
   local value = redis.call('GET', lock_key)
@@ -60,22 +54,10 @@ local function read_lock()
   return {run = run, worker = worker, fence = fence, till = tonumber(till)}
 end
 
+local function write_lock(run, worker, fence, lease)
+  local till = text(now + lease)
+  redis.call('SET', lock_key, run .. ' ' .. worker .. ' ' .. fence .. ' ' .. till, 'PX', lease)
+  return till
+end
+
 local function alive(lock) return lock and now <= lock.till end
-
--- A wake-up for the one worker that holds the thread; the fact itself is already in a key.
-local function tell(lock, word)
-  if alive(lock) then
-    redis.call('PUBLISH', 'postroom:control:' .. lock.worker, word .. ' ' .. lock.run)
-  end
-end
-
--- The event's number is its entry id, so a reader notices at once when entries are missing.
-local function emit(run, ...)
-  local number = redis.call('HINCRBY', run_key_of(run), 'events', 1)
-  redis.call('XADD', run_key_of(run) .. ':events', number .. '-0', 'at', text(now), ...)
-end
-
-local function append_log(...)
-  local seq = redis.call('HINCRBY', thread_key, 'seq', 1)
-  redis.call('XADD', log_key, seq .. '-0', 'at', text(now), ...)
-end

@@ -1,0 +1,1 @@
+"""The client that other services import, and the commands an operator types."""

@@ -1,0 +1,1 @@
+"""The runtime that takes runs up and carries them through."""
