@@ -1,4 +1,4 @@
-"""The doorbell: a note that a run wants a worker. It may ring twice, late or never; the watch list covers for it."""
+"""The doorbell: an RQ job saying that a run wants a worker. It may ring twice, late or never; the watch list covers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

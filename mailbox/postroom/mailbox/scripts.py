@@ -29,6 +29,8 @@ NAMES: Final = (
 )
 # How long an answer to a doorbell may take before somebody looks whether it was heard.
 RING_AGAIN_MS: Final = 5_000
+# The function a doorbell names; workers look it up in a list of their own and never import what Redis says.
+JOB: Final = "postroom.worker.jobs.execute_run"
 _INCLUDE: Final = "--@include"
 _SOURCES: Final = files("postroom.mailbox") / "lua"
 
@@ -59,6 +61,7 @@ _RENDERED: Final = {
             f"local CALL_DONE = {_set(lifecycle.CALL_DONE)}",
             f"local WOKEN_BY_MAIL = {_set(lifecycle.WOKEN_BY_MAIL)}",
             f"local RING_AGAIN = {RING_AGAIN_MS}",
+            f"local JOB = '{JOB}'",
         )
     )
 }

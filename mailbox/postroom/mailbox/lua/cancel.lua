@@ -1,4 +1,4 @@
---@include thread machines moves
+--@include thread machines doorbell moves
 -- Cancels a run in any state. ARGV: clock, run or "" for the thread's open or next run, code.
 -- Returns {"requested" | "cancelled" | "done", run, next doorbell or false}.
 local run, code = take(), take()

@@ -1,4 +1,4 @@
---@include thread machines moves admission post
+--@include thread machines doorbell moves admission post
 -- Accepts a run. ARGV: clock, run, mode, on_waiting, idempotency key, priority, start time or "", deadline or "", lane
 -- limit, mailbox limit, agent or "", queue, retentions of run, thread and key, record fields, mails (steering only).
 -- Returns {"queued" | "delayed" | "steered" | "again", run, doorbell or false, ended runs}.
@@ -82,6 +82,6 @@ end
 local gone = give_way(on_waiting)
 if gone then ended[#ended + 1] = gone end
 line_up(run, priority, arrival)
-look_by(now + RING_AGAIN)
--- The caller rings for an ordinary submission in the same MULTI; only what it cannot know is told to it.
-return {'queued', run, (gone or start_at ~= '') and hand_over() or false, ended}
+knock(run, queue, 1)
+-- Whoever stood behind the run that gave way may come first.
+return {'queued', run, gone and hand_over() or false, ended}

@@ -18,14 +18,6 @@ local function tell(lock, word)
   end
 end
 
--- A doorbell the caller must ring: run, queue, how often it has rung by now. It may get lost, hence the look.
-local function ring(run)
-  look_by(now + RING_AGAIN)
-  local number = redis.call('HINCRBY', run_key_of(run), 'rings', 1)
-  redis.call('HSET', run_key_of(run), 'rung', now_text)
-  return {run, redis.call('HGET', run_key_of(run), 'queue'), text(number)}
-end
-
 -- The lane is ordered by priority, then arrival.
 local function line_up(run, priority, arrival)
   redis.call('ZADD', lane_key, text(priority * 1e13 + arrival), run)
