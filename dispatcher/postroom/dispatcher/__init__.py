@@ -1,1 +1,6 @@
 """The client that other services import, and the commands an operator types."""
+
+from postroom.dispatcher.client import AsyncDispatcher, Dispatcher
+from postroom.mailbox.contracts import Decision, Message, RunRequest, message
+
+__all__ = ["AsyncDispatcher", "Decision", "Dispatcher", "Message", "RunRequest", "message"]

@@ -343,6 +343,7 @@ class RunRecord(Contract):
     step: int = 0
     attempts: int = 0
     commits: int = 0
+    events: int = 0
     created: int = 0
     updated: int = 0
     started: int | None = None

@@ -16,6 +16,7 @@ PostroomError
 │   ├── MailboxFull
 │   ├── LaneFull
 │   └── MoveRefused
+├── WaitTimeout               what was waited for has not happened in time
 ├── NothingToDo               a doorbell that needs no answer: held, not the head, or not due
 ├── FenceLost                 this activation is over; stop and commit nothing more
 ├── CommitGap                 a commit before this one is missing
@@ -137,6 +138,13 @@ class MoveRefused(Refused):
     """The lifecycle tables have no such transition."""
 
     code = "move_refused"
+
+
+class WaitTimeout(PostroomError):
+    """What was waited for has not happened in time."""
+
+    code = "wait_timeout"
+    retryable = True
 
 
 class NothingToDo(PostroomError):

@@ -5,6 +5,7 @@ next one gathers, so the busier the process, the larger the groups and the fewer
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import redis.asyncio
@@ -37,6 +38,10 @@ class Group:
             await asyncio.gather(*(self._send(command) for command in loading()))
             reply = await self._send(op.command)
         return result(op, reply)
+
+    async def run_all(self, ops: Sequence[Op[Any]]) -> list[Any]:
+        """The value or the error of each op, all in one round trip."""
+        return await asyncio.gather(*(self.run(op) for op in ops), return_exceptions=True)
 
     async def close(self) -> None:
         """Waits for what is under way and gives the connection back."""
@@ -84,6 +89,20 @@ class Group:
             connection, self._connection = self._connection, None
             await connection.disconnect(nowait=True)
             await self._pool.release(connection)
+
+
+async def run_alone(client: "redis.asyncio.Redis", op: Op[T]) -> T:
+    """Runs an op that blocks, on a connection of its own that is thrown away if the caller gives up."""
+    pool: Any = client.connection_pool
+    connection = await pool.get_connection()
+    try:
+        await connection.send_packed_command([pack([op.command])])
+        return result(op, await _read(connection))
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
+    finally:
+        await pool.release(connection)
 
 
 def _settle(reply: "asyncio.Future[Any]", value: Any) -> None:

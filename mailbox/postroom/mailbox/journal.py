@@ -56,12 +56,19 @@ def event_words(name: str) -> bool:
 
 def read(thread_id: str, run_id: str, after: int = 0, count: int = 1000) -> Op[list[Entry]]:
     """Up to `count` events behind a number; if some of those were trimmed, an error says so instead of a silent gap."""
+    command = ("XRANGE", keys.events(thread_id, run_id), f"({after}-0", "+", "COUNT", count)
+    return Op(command, lambda reply: _without_gap(run_id, after, reply))
 
-    def parse(reply: Any) -> list[Entry]:
-        found = [entry(raw) for raw in reply]
-        if found and found[0].number > after + 1:
-            first = found[0].number
-            raise EventsTrimmed(f"events {after + 1} to {first - 1} of run {run_id} are trimmed; read on from {first}")
-        return found
 
-    return Op(("XRANGE", keys.events(thread_id, run_id), f"({after}-0", "+", "COUNT", count), parse)
+def follow(thread_id: str, run_id: str, after: int, wait_ms: int, count: int = 1000) -> Op[list[Entry]]:
+    """Like `read`, but waits for the next event; it blocks its connection, so give it one of its own."""
+    command = ("XREAD", "BLOCK", wait_ms, "COUNT", count, "STREAMS", keys.events(thread_id, run_id), f"{after}-0")
+    return Op(command, lambda reply: _without_gap(run_id, after, reply[0][1] if reply else []))
+
+
+def _without_gap(run_id: str, after: int, raw: Sequence[Any]) -> list[Entry]:
+    found = [entry(each) for each in raw]
+    if found and found[0].number > after + 1:
+        first = found[0].number
+        raise EventsTrimmed(f"events {after + 1} to {first - 1} of run {run_id} are trimmed; read on from {first}")
+    return found

@@ -94,6 +94,11 @@ def interrupt(thread_id: str, code: str = "interrupted", now: int | None = None)
     return script("interrupt", thread_id, now, (code,), parse)
 
 
+def delete(thread_id: str, now: int | None = None) -> Op[int]:
+    """Deletes an idle thread with all it holds; says how many runs went with it."""
+    return script("delete", thread_id, now, (), int)
+
+
 def _record(request: RunRequest, messages: list[dict[str, Any]], limit: int) -> dict[str, Any]:
     """What only this run knows: scalars an operator wants in plain text, the rest as one body."""
     body = {"messages": messages, "metadata": request.metadata, "overrides": request.overrides}

@@ -26,6 +26,7 @@ NAMES: Final = (
     "send",
     "reclaim",
     "tidy",
+    "delete",
 )
 # How long an answer to a doorbell may take before somebody looks whether it was heard.
 RING_AGAIN_MS: Final = 5_000

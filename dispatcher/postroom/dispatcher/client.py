@@ -1,0 +1,236 @@
+"""The client that other services import. `Dispatcher` blocks, `AsyncDispatcher` awaits; every verb is one plan."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
+
+from postroom.dispatcher import plans
+from postroom.dispatcher.plans import Plan
+from postroom.mailbox import journal, ops
+from postroom.mailbox.connect import connect, connect_async
+from postroom.mailbox.contracts import RunRecord
+from postroom.mailbox.errors import WaitTimeout
+from postroom.mailbox.events import TERMINAL
+from postroom.mailbox.group import Group, run_alone
+from postroom.mailbox.server import EmbeddedServer, start
+from postroom.mailbox.settings import Settings
+
+if TYPE_CHECKING:
+    import redis
+    import redis.asyncio
+
+P = ParamSpec("P")
+T = TypeVar("T")
+# How long one blocking read lasts; a run that never says anything is looked at again after this.
+PATIENCE_MS = 5_000
+
+
+def _sync(plan: Callable[Concatenate[Settings, P], Plan[T]]) -> Callable[Concatenate["Dispatcher", P], T]:
+    @wraps(plan)
+    def verb(self: "Dispatcher", *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._drive(plan(self.settings, *args, **kwargs))
+
+    return verb
+
+
+def _async(
+    plan: Callable[Concatenate[Settings, P], Plan[T]],
+) -> Callable[Concatenate["AsyncDispatcher", P], Coroutine[Any, Any, T]]:
+    @wraps(plan)
+    async def verb(self: "AsyncDispatcher", *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._drive(plan(self.settings, *args, **kwargs))
+
+    return verb
+
+
+class Dispatcher:
+    """A blocking client. Without a URL it uses `POSTROOM_REDIS_URL`, else the embedded server."""
+
+    def __init__(self, url: str | None = None, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings.from_env(redis_url=url)
+        self._server, address = _server(url or self.settings.redis_url, self.settings)
+        self.client: redis.Redis = connect(address)
+
+    submit = _sync(plans.submit)
+    submit_many = _sync(plans.submit_many)
+    cancel = _sync(plans.cancel)
+    interrupt = _sync(plans.interrupt)
+    decide = _sync(plans.decide)
+    decide_many = _sync(plans.decide_many)
+    send = _sync(plans.send)
+    steer = _sync(plans.steer)
+    get_run = _sync(plans.get_run)
+    get_thread = _sync(plans.get_thread)
+    messages = _sync(plans.messages)
+    unread = _sync(plans.unread)
+    calls = _sync(plans.calls)
+    holder = _sync(plans.holder)
+    list_runs = _sync(plans.list_runs)
+    list_threads = _sync(plans.list_threads)
+    retry = _sync(plans.retry)
+    drop_dead = _sync(plans.drop_dead)
+    delete_thread = _sync(plans.delete_thread)
+    stats = _sync(plans.stats)
+
+    def events(self, run_id: str, after: int = 0, *, live: bool = True) -> Iterator[journal.Entry]:
+        """Events behind a number, then those to come, until the run has ended; resume with the last number seen."""
+        while True:
+            found = self._drive(plans.read_events(self.settings, run_id, after, PATIENCE_MS if live else 0))
+            for entry in found:
+                yield entry
+                after = entry.number
+                if entry.event["type"] == TERMINAL:
+                    return
+            if not found and (not live or self._ended(run_id, after)):
+                return
+
+    def wait(self, run_id: str, timeout: float | None = None) -> RunRecord:
+        """The run's record once it is done or waits for somebody."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            record = self._drive(plans.get_run(self.settings, run_id))
+            if record.status in _SETTLED:
+                return record
+            self._drive(plans.read_events(self.settings, run_id, record.events, _patience(run_id, until)))
+
+    def _ended(self, run_id: str, after: int) -> bool:
+        record = self._drive(plans.get_run(self.settings, run_id))
+        return record.status == "done" and record.events <= after
+
+    def _drive(self, plan: Plan[T]) -> T:
+        try:
+            wanted = next(plan)
+            while True:
+                wanted = plan.send(ops.run_all(self.client, wanted) if wanted else [])
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+    def close(self) -> None:
+        """Gives the connections back, and stops the embedded server if this client started it."""
+        self.client.close()
+        if self._server:
+            self._server.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class AsyncDispatcher:
+    """The same verbs for asyncio, group-committed: calls made together leave in one write."""
+
+    def __init__(self, url: str | None = None, settings: Settings | None = None) -> None:
+        self.settings = settings or Settings.from_env(redis_url=url)
+        self._server, self._url = _server(url or self.settings.redis_url, self.settings)
+        self._client: redis.asyncio.Redis | None = None
+        self._group: Group | None = None
+
+    submit = _async(plans.submit)
+    submit_many = _async(plans.submit_many)
+    cancel = _async(plans.cancel)
+    interrupt = _async(plans.interrupt)
+    decide = _async(plans.decide)
+    decide_many = _async(plans.decide_many)
+    send = _async(plans.send)
+    steer = _async(plans.steer)
+    get_run = _async(plans.get_run)
+    get_thread = _async(plans.get_thread)
+    messages = _async(plans.messages)
+    unread = _async(plans.unread)
+    calls = _async(plans.calls)
+    holder = _async(plans.holder)
+    list_runs = _async(plans.list_runs)
+    list_threads = _async(plans.list_threads)
+    retry = _async(plans.retry)
+    drop_dead = _async(plans.drop_dead)
+    delete_thread = _async(plans.delete_thread)
+    stats = _async(plans.stats)
+
+    async def events(self, run_id: str, after: int = 0, *, live: bool = True) -> AsyncIterator[journal.Entry]:
+        """Events behind a number, then those to come, until the run has ended; resume with the last number seen."""
+        while True:
+            found = await self._drive(plans.read_events(self.settings, run_id, after, PATIENCE_MS if live else 0))
+            for entry in found:
+                yield entry
+                after = entry.number
+                if entry.event["type"] == TERMINAL:
+                    return
+            if not found and (not live or await self._ended(run_id, after)):
+                return
+
+    async def wait(self, run_id: str, timeout: float | None = None) -> RunRecord:  # noqa: ASYNC109 - same as Dispatcher
+        """The run's record once it is done or waits for somebody."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            record = await self._drive(plans.get_run(self.settings, run_id))
+            if record.status in _SETTLED:
+                return record
+            await self._drive(plans.read_events(self.settings, run_id, record.events, _patience(run_id, until)))
+
+    async def _ended(self, run_id: str, after: int) -> bool:
+        record = await self._drive(plans.get_run(self.settings, run_id))
+        return record.status == "done" and record.events <= after
+
+    async def _drive(self, plan: Plan[T]) -> T:
+        group = await self._connected()
+        try:
+            wanted = next(plan)
+            while True:
+                wanted = plan.send(await self._values(group, wanted))
+        except StopIteration as done:
+            value: T = done.value
+            return value
+
+    async def _values(self, group: Group, wanted: list[ops.Op[Any]]) -> list[Any]:
+        if any("BLOCK" in op.command for op in wanted):
+            assert self._client  # noqa: S101 - _connected made it
+            return [await run_alone(self._client, op) for op in wanted]
+        return await group.run_all(wanted)
+
+    async def _connected(self) -> Group:
+        if self._group is None:
+            self._client = await connect_async(self._url)
+            self._group = Group(self._client)
+        return self._group
+
+    async def close(self) -> None:
+        """Gives the connections back, and stops the embedded server if this client started it."""
+        if self._group and self._client:
+            await self._group.close()
+            await self._client.aclose()
+        if self._server:
+            self._server.close()
+
+    async def __aenter__(self) -> Self:
+        await self._connected()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+_SETTLED = frozenset({"done", "waiting"})
+
+
+def _server(url: str | None, settings: Settings) -> tuple[EmbeddedServer | None, str]:
+    if url:
+        return None, url
+    server = start(settings)
+    return server, server.url
+
+
+def _patience(run_id: str, until: float | None) -> int:
+    """Milliseconds to wait in one read, or the error that the caller's time is over."""
+    if until is None:
+        return PATIENCE_MS
+    left = int((until - time.monotonic()) * 1000)
+    if left <= 0:
+        raise WaitTimeout(f"run {run_id} has neither ended nor come to wait in time; it goes on, ask again")
+    return min(left, PATIENCE_MS)

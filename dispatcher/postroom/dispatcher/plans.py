@@ -1,0 +1,328 @@
+"""What each verb of the client does, written once: a plan yields Redis ops and returns a value.
+
+`client.Dispatcher` runs plans on a plain connection, `client.AsyncDispatcher` on an event loop.
+"""
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict, TypeVar, Unpack
+
+from postroom.mailbox import approvals, fleet, inbox, journal, keys, lane, lock, log, records, watch
+from postroom.mailbox.contracts import (
+    Decision,
+    Letter,
+    Message,
+    Parent,
+    RunRecord,
+    RunRequest,
+    ThreadRecord,
+    message,
+    parse,
+)
+from postroom.mailbox.errors import InvalidInput, NotFound
+from postroom.mailbox.ids import new_id
+from postroom.mailbox.ops import Op
+from postroom.mailbox.settings import Settings
+
+T = TypeVar("T")
+# A plan yields lists of ops, each list one round trip, and gets a list of values or errors back.
+Plan = Generator[list[Op[Any]], list[Any], T]
+Input = str | Message | Sequence[Message]
+MOST_PER_PAGE = 200
+
+
+class Options(TypedDict, total=False):
+    """How a run may be submitted."""
+
+    thread: str | None
+    run_id: str | None
+    on_busy: str
+    on_waiting: str
+    idempotency_key: str | None
+    priority: int
+    queue: str
+    start_at: int | None
+    delay_ms: int | None
+    deadline: int | None
+    timeout_ms: int | None
+    metadata: dict[str, Any] | None
+    overrides: dict[str, Any] | None
+    tenant: str | None
+    webhook: str | None
+    parent: Parent | None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Part of a listing; give `cursor` back to get the next part, None means that was all."""
+
+    items: list[Any]
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """The fleet in numbers."""
+
+    runs: int
+    threads: int
+    watched: int
+    dead: int
+    queues: dict[str, int]
+    workers: list[fleet.Pulse]
+
+
+def one(op: Op[T]) -> Plan[T]:
+    """A plan of a single op."""
+    (value,) = yield [op]
+    if isinstance(value, BaseException):
+        raise value
+    found: T = value
+    return found
+
+
+def all_of(ops: list[Op[Any]]) -> Plan[list[Any]]:
+    """A plan of several ops in one round trip; the first error is raised."""
+    values = yield ops
+    for value in values:
+        if isinstance(value, BaseException):
+            raise value
+    return values
+
+
+def request(agent: str | None, input: Input, options: Options) -> RunRequest:  # noqa: A002 - the user's word
+    """A checked request with the ids filled in."""
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    run_id = given.pop("run_id", None) or new_id()
+    thread_id = given.pop("thread", None) or f"thread-{run_id}"
+    return parse(
+        RunRequest,
+        {"run_id": run_id, "thread_id": thread_id, "agent": agent, "messages": messages_of(input), **given},
+    )
+
+
+def messages_of(given: Input) -> tuple[Message, ...]:
+    """Input as messages: words are a user's message."""
+    if isinstance(given, str):
+        return (message("user", given),)
+    if isinstance(given, Message):
+        return (given,)
+    return tuple(given)
+
+
+def submit(settings: Settings, agent: str | None, input: Input, **options: Unpack[Options]) -> Plan[lane.Submitted]:  # noqa: A002
+    """Accepts a run; with `delay_ms` it starts that much later by the server's clock."""
+    options = yield from _timed(options)
+    return (yield from one(lane.submit(request(agent, input, options), settings)))
+
+
+def _timed(options: Options) -> Plan[Options]:
+    delay = options.pop("delay_ms", None)
+    timeout = options.pop("timeout_ms", None)
+    if delay is None and timeout is None:
+        return options
+    if min(delay or 0, timeout or 0) < 0:
+        raise InvalidInput("delay_ms and timeout_ms must not be negative")
+    now = yield from one(watch.clock())
+    if delay is not None:
+        options["start_at"] = now + delay
+    if timeout is not None:
+        options["deadline"] = now + timeout
+    return options
+
+
+def submit_many(settings: Settings, requests: Iterable[RunRequest]) -> Plan[list[Any]]:
+    """Accepts many runs in one round trip; each result is a `Submitted` or the error of that one alone."""
+    return (yield [lane.submit(each, settings) for each in requests])
+
+
+def locate(target: str) -> Plan[tuple[str, str | None]]:
+    """Thread and run of an id that may name either; a run id comes first."""
+    owner, exists = yield [records.thread_of(target), Op(("EXISTS", keys.thread(target)), int)]
+    if isinstance(owner, str):
+        return owner, target
+    if exists == 1:
+        return target, None
+    raise NotFound(f"neither a run nor a thread is called {target!r}; it may have expired")
+
+
+def cancel(settings: Settings, target: str) -> Plan[lane.Cancelled]:
+    """Cancels a run, or by a thread's id its open run or else its next one."""
+    thread_id, run_id = yield from locate(target)
+    return (yield from one(lane.cancel(thread_id, run_id)))
+
+
+def interrupt(settings: Settings, thread: str) -> Plan[lane.Interrupted]:
+    """Clears a thread: queued runs superseded, the open one stopped."""
+    return (yield from one(lane.interrupt(thread)))
+
+
+def decide(
+    settings: Settings,
+    run_id: str,
+    target: str,
+    action: str,
+    *,
+    decision_id: str | None = None,
+    **more: Any,
+) -> Plan[approvals.Decided]:
+    """Answers one ticket of a run, named by its id or its call's."""
+    given = {"id": decision_id or new_id(), "target": target, "action": action, **more}
+    return (yield from decide_many(settings, run_id, [parse(Decision, given)]))
+
+
+def decide_many(settings: Settings, run_id: str, decisions: Sequence[Decision]) -> Plan[approvals.Decided]:
+    """Answers several tickets of a run, all or none."""
+    thread_id = yield from one(records.thread_of(run_id))
+    return (yield from one(approvals.decide(thread_id, run_id, decisions, settings.max_body_bytes)))
+
+
+def send(
+    settings: Settings,
+    thread: str,
+    text: str | Message,
+    *,
+    mail_id: str | None = None,
+    sender: str = "",
+    agent: str | None = None,
+    queue: str = "default",
+) -> Plan[inbox.Receipt]:
+    """Puts mail into a thread's mailbox: folded into its run, or starting one."""
+    words = message("user", text) if isinstance(text, str) else text
+    fields = {"id": mail_id or new_id(), "thread_id": thread, "message": words, "sender": sender}
+    letter = parse(Letter, {**fields, "agent": agent, "queue": queue})
+    return (yield from one(inbox.send(letter, settings)))
+
+
+def steer(settings: Settings, thread: str, text: Input, **options: Unpack[Options]) -> Plan[lane.Submitted]:
+    """Gives the thread's running run something to consider at its next step; starts a run if there is none."""
+    return (yield from submit(settings, None, text, **{**options, "thread": thread, "on_busy": "steer"}))
+
+
+def get_run(settings: Settings, run_id: str) -> Plan[RunRecord]:
+    """A run's record."""
+    thread_id = yield from one(records.thread_of(run_id))
+    return (yield from one(records.get_run(thread_id, run_id)))
+
+
+def get_thread(settings: Settings, thread: str) -> Plan[ThreadRecord]:
+    """A thread's record."""
+    return (yield from one(records.get_thread(thread)))
+
+
+def calls(settings: Settings, run_id: str) -> Plan[list[Any]]:
+    """The calls of a run whose results are not in the log yet, with their tickets."""
+    thread_id = yield from one(records.thread_of(run_id))
+    return (yield from one(records.get_calls(thread_id, run_id)))
+
+
+def messages(settings: Settings, thread: str, *, raw: bool = False) -> Plan[list[log.Entry]]:
+    """The thread's messages as a model would see them; `raw` shows the log as it was written."""
+    entries: list[log.Entry] = []
+    while True:
+        page = yield from one(log.read(thread, entries[-1].seq if entries else 0))
+        entries += page
+        if not page:
+            return entries if raw else log.view(entries)
+
+
+def unread(settings: Settings, thread: str) -> Plan[list[inbox.Mail]]:
+    """Mail the thread has not read yet."""
+    return (yield from one(inbox.unread(thread, settings.max_mail)))
+
+
+def holder(settings: Settings, thread: str) -> Plan[lock.Holder | None]:
+    """Who works on the thread."""
+    return (yield from one(lock.holder(thread)))
+
+
+def read_events(settings: Settings, run_id: str, after: int, wait_ms: int) -> Plan[list[journal.Entry]]:
+    """The next events of a run; waits for them when there are none yet."""
+    thread_id = yield from one(records.thread_of(run_id))
+    found = yield from one(journal.read(thread_id, run_id, after))
+    if found or wait_ms <= 0:
+        return found
+    return (yield from one(journal.follow(thread_id, run_id, after, wait_ms)))
+
+
+def retry(settings: Settings, run_id: str) -> Plan[lane.Submitted]:
+    """Submits the request of an ended run once more, as a new run; takes it off the list of the dead."""
+    record = yield from get_run(settings, run_id)
+    if record.termination is None:
+        raise InvalidInput(f"run {run_id} is {record.status}; only a run that has ended can be retried")
+    body = record.request
+    again: Options = {
+        "thread": record.thread_id,
+        "queue": record.queue,
+        "priority": record.priority,
+        "tenant": record.tenant,
+        "metadata": {**body.get("metadata", {}), "retry_of": run_id},
+        "overrides": body.get("overrides"),
+    }
+    words = tuple(parse(Message, each) for each in body.get("messages", ()))
+    done = yield from submit(settings, record.agent, words, **again)
+    yield from one(Op(("ZREM", keys.DEAD, run_id), int))
+    return done
+
+
+def drop_dead(settings: Settings, run_id: str) -> Plan[bool]:
+    """Takes a run off the list of the dead; its record stays until it expires."""
+    return bool((yield from one(Op(("ZREM", keys.DEAD, run_id), int))))
+
+
+def delete_thread(settings: Settings, thread: str) -> Plan[int]:
+    """Deletes an idle thread with all it holds."""
+    return (yield from one(lane.delete(thread)))
+
+
+def list_runs(
+    settings: Settings,
+    *,
+    status: str | None = None,
+    agent: str | None = None,
+    thread: str | None = None,
+    tenant: str | None = None,
+    dead: bool = False,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Plan[Page]:
+    """Runs, newest first, those that fit every filter given."""
+    wanted = {"status": status, "agent": agent, "thread_id": thread, "tenant": tenant}
+    names, following = yield from _names(keys.DEAD if dead else keys.RUNS, limit, cursor)
+    owners = yield [records.thread_of(name) for name in names]
+    known = [(owner, name) for owner, name in zip(owners, names, strict=True) if isinstance(owner, str)]
+    found = yield [records.get_run(owner, name) for owner, name in known]
+    runs = [run for run in found if isinstance(run, RunRecord)]
+    fitting = [run for run in runs if all(getattr(run, name) == value for name, value in wanted.items() if value)]
+    return Page(fitting, following)
+
+
+def list_threads(settings: Settings, *, limit: int = 50, cursor: str | None = None) -> Plan[Page]:
+    """Threads, the latest active first."""
+    names, following = yield from _names(keys.THREADS, limit, cursor)
+    found = yield [records.get_thread(name) for name in names]
+    return Page([thread for thread in found if isinstance(thread, ThreadRecord)], following)
+
+
+def _names(listing: str, limit: int, cursor: str | None) -> Plan[tuple[list[str], str | None]]:
+    if not 0 < limit <= MOST_PER_PAGE:
+        raise InvalidInput(f"limit {limit} must be 1 to {MOST_PER_PAGE}")
+    offset = 0
+    if cursor is not None:
+        if not cursor.isdecimal():
+            raise InvalidInput(f"cursor {cursor!r} is not one this listing gave out")
+        offset = int(cursor)
+    command = ("ZRANGE", listing, offset, offset + limit - 1, "REV")
+    names = yield from one(Op(command, lambda reply: [name.decode() for name in reply]))
+    return names, str(offset + limit) if len(names) == limit else None
+
+
+def stats(settings: Settings) -> Plan[Stats]:
+    """The fleet in numbers."""
+    counted = [Op(("ZCARD", name), int) for name in (keys.RUNS, keys.THREADS, keys.WATCH, keys.DEAD)]
+    queues: Op[list[str]] = Op(("SMEMBERS", "rq:queues"), lambda reply: sorted(name.decode() for name in reply))
+    runs, threads, watched, dead, queue_keys, names = yield from all_of([*counted, queues, fleet.names()])
+    lengths = yield from all_of([Op(("LLEN", key), int) for key in queue_keys])
+    pulses = yield from all_of([fleet.pulse(name) for name in names])
+    per_queue = {key.removeprefix("rq:queue:"): length for key, length in zip(queue_keys, lengths, strict=True)}
+    return Stats(runs, threads, watched, dead, per_queue, fleet.alive(pulses))

@@ -1,0 +1,123 @@
+"""The sweep: one process at a time works off the watch list, so that nothing accepted is ever forgotten.
+
+1. be the one sweeper (a lease on a key; whoever holds it looks, the others stand by)
+2. look at every thread that is due: take back, start, wake, expire, ring again
+3. now and then drop expired names from the listings and doorbells whose worker died holding them
+"""
+
+import asyncio
+import logging
+import os
+import random
+import socket
+
+from redis.exceptions import RedisError
+
+from postroom.dispatcher import doorbells
+from postroom.mailbox import keys, watch
+from postroom.mailbox.group import Group
+from postroom.mailbox.ops import Op
+from postroom.mailbox.settings import Settings
+from postroom.mailbox.watch import Look
+
+log = logging.getLogger(__name__)
+
+SWEEPER = "postroom:sweeper"
+LOOKS_AT_ONCE = 100
+TIDY_EVERY = 60
+# Redis has no command for "extend this if it is mine"; SET with XX would take it from another.
+_EXTEND = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
+
+
+class Sweeper:
+    """Sweeps for as long as it runs, if it is its turn."""
+
+    def __init__(self, group: Group, settings: Settings) -> None:
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{random.randrange(10**6)}"  # noqa: S311 - a name
+        self.group = group
+        self.settings = settings
+        self.passes = 0
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Sweeps once a second until told to stop; an unreachable server is waited for."""
+        every = self.settings.sweep_ms / 1000
+        while not stopping.is_set():
+            pause = every
+            try:
+                if await self.elected():
+                    pause = 0 if await self.sweep() >= LOOKS_AT_ONCE else every
+            except (RedisError, OSError) as error:
+                log.warning("sweep: the server does not answer (%s), trying again", error)
+                pause = every * random.uniform(1, 2)  # noqa: S311 - jitter
+            try:
+                await asyncio.wait_for(stopping.wait(), pause or 0.001)
+            except TimeoutError:
+                continue
+        await self.resign()
+
+    async def elected(self) -> bool:
+        """Whether this process is the sweeper for the next few seconds."""
+        lease = 3 * self.settings.sweep_ms
+        if await self.group.run(Op(("SET", SWEEPER, self.name, "NX", "PX", lease), bool)):
+            log.info("sweep: %s looks after the watch list", self.name)
+            return True
+        return await self.group.run(Op(("EVAL", _EXTEND, 1, SWEEPER, self.name, lease), bool))
+
+    async def resign(self) -> None:
+        """Lets another one begin at once."""
+        script = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
+        try:
+            await self.group.run(Op(("EVAL", script, 1, SWEEPER, self.name), int))
+        except (RedisError, OSError):
+            log.info("sweep: could not resign; the lease ends by itself")
+
+    async def sweep(self) -> int:
+        """Looks at what is due and says how many threads that were."""
+        now = await self.group.run(watch.clock())
+        threads = await self.group.run(watch.due(now, LOOKS_AT_ONCE))
+        looks = await self.group.run_all([watch.reclaim(thread, self.settings.max_attempts) for thread in threads])
+        for thread, look in zip(threads, looks, strict=True):
+            _report(thread, look)
+        if self.passes % TIDY_EVERY == 0:
+            await self.tidy(now)
+        self.passes += 1
+        return len(threads)
+
+    async def tidy(self, now: int) -> None:
+        """Drops what has expired from the listings, and the doorbells nobody will answer."""
+        for listing, kept in (
+            (keys.RUNS, self.settings.run_retention_ms),
+            (keys.DEAD, self.settings.run_retention_ms),
+            (keys.THREADS, self.settings.thread_retention_ms),
+        ):
+            await self.group.run(watch.tidy(listing, now - kept, now))
+        await doorbells.drop_abandoned(self.group, now)
+
+
+async def release_dead(group: Group, settings: Settings, worker: str) -> int:
+    """Takes back at once everything a worker held that is known to be dead; says how many threads that were."""
+    count, start = 0, 0
+    while True:
+        page = await group.run(Op(("ZRANGE", keys.WATCH, start, start + LOOKS_AT_ONCE - 1), list))
+        if not page:
+            return count
+        holders = await group.run_all([Op(("GET", keys.lock(thread.decode())), _worker_of) for thread in page])
+        held = [thread.decode() for thread, holder in zip(page, holders, strict=True) if holder == worker]
+        looks = await group.run_all([watch.reclaim(thread, settings.max_attempts, worker) for thread in held])
+        for thread, look in zip(held, looks, strict=True):
+            _report(thread, look)
+        count += len(held)
+        start += LOOKS_AT_ONCE
+
+
+def _worker_of(lock: bytes | None) -> str:
+    return lock.decode().split(" ")[1] if lock else ""
+
+
+def _report(thread: str, look: Look | BaseException) -> None:
+    if isinstance(look, BaseException):
+        log.warning("sweep: could not look at thread %r: %s", thread, look)
+    elif look.dead:
+        log.error("sweep: run %s is given up, its workers died too often", look.dead, extra={"thread": thread})
+    elif look.doorbell:
+        log.info("sweep: rang for run %s", look.doorbell.run_id, extra={"thread": thread})
