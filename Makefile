@@ -19,7 +19,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 
 types: $(READY)
-	$(BIN)/mypy -p postroom
+	$(BIN)/mypy -p postroom.mailbox -p postroom.dispatcher -p postroom.worker
 	$(BIN)/mypy tests benchmarks examples
 
 contracts: $(READY)

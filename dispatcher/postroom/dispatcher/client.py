@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from functools import wraps
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -28,20 +27,20 @@ PATIENCE_MS = 5_000
 
 
 def _sync(plan: Callable[Concatenate[Settings, P], Plan[T]]) -> Callable[Concatenate["Dispatcher", P], T]:
-    @wraps(plan)
-    def verb(self: "Dispatcher", *args: P.args, **kwargs: P.kwargs) -> T:
+    def verb(self: "Dispatcher", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._drive(plan(self.settings, *args, **kwargs))
 
+    verb.__name__, verb.__doc__ = plan.__name__, plan.__doc__
     return verb
 
 
 def _async(
     plan: Callable[Concatenate[Settings, P], Plan[T]],
 ) -> Callable[Concatenate["AsyncDispatcher", P], Coroutine[Any, Any, T]]:
-    @wraps(plan)
-    async def verb(self: "AsyncDispatcher", *args: P.args, **kwargs: P.kwargs) -> T:
+    async def verb(self: "AsyncDispatcher", /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._drive(plan(self.settings, *args, **kwargs))
 
+    verb.__name__, verb.__doc__ = plan.__name__, plan.__doc__
     return verb
 
 

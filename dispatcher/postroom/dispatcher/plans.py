@@ -110,7 +110,7 @@ def messages_of(given: Input) -> tuple[Message, ...]:
     return tuple(given)
 
 
-def submit(settings: Settings, agent: str | None, input: Input, **options: Unpack[Options]) -> Plan[lane.Submitted]:  # noqa: A002
+def submit(settings: Settings, /, agent: str | None, input: Input, **options: Unpack[Options]) -> Plan[lane.Submitted]:  # noqa: A002
     """Accepts a run; with `delay_ms` it starts that much later by the server's clock."""
     options = yield from _timed(options)
     return (yield from one(lane.submit(request(agent, input, options), settings)))
@@ -131,7 +131,7 @@ def _timed(options: Options) -> Plan[Options]:
     return options
 
 
-def submit_many(settings: Settings, requests: Iterable[RunRequest]) -> Plan[list[Any]]:
+def submit_many(settings: Settings, /, requests: Iterable[RunRequest]) -> Plan[list[Any]]:
     """Accepts many runs in one round trip; each result is a `Submitted` or the error of that one alone."""
     return (yield [lane.submit(each, settings) for each in requests])
 
@@ -146,19 +146,20 @@ def locate(target: str) -> Plan[tuple[str, str | None]]:
     raise NotFound(f"neither a run nor a thread is called {target!r}; it may have expired")
 
 
-def cancel(settings: Settings, target: str) -> Plan[lane.Cancelled]:
+def cancel(settings: Settings, /, target: str) -> Plan[lane.Cancelled]:
     """Cancels a run, or by a thread's id its open run or else its next one."""
     thread_id, run_id = yield from locate(target)
     return (yield from one(lane.cancel(thread_id, run_id)))
 
 
-def interrupt(settings: Settings, thread: str) -> Plan[lane.Interrupted]:
+def interrupt(settings: Settings, /, thread: str) -> Plan[lane.Interrupted]:
     """Clears a thread: queued runs superseded, the open one stopped."""
     return (yield from one(lane.interrupt(thread)))
 
 
 def decide(
     settings: Settings,
+    /,
     run_id: str,
     target: str,
     action: str,
@@ -171,7 +172,7 @@ def decide(
     return (yield from decide_many(settings, run_id, [parse(Decision, given)]))
 
 
-def decide_many(settings: Settings, run_id: str, decisions: Sequence[Decision]) -> Plan[approvals.Decided]:
+def decide_many(settings: Settings, /, run_id: str, decisions: Sequence[Decision]) -> Plan[approvals.Decided]:
     """Answers several tickets of a run, all or none."""
     thread_id = yield from one(records.thread_of(run_id))
     return (yield from one(approvals.decide(thread_id, run_id, decisions, settings.max_body_bytes)))
@@ -179,6 +180,7 @@ def decide_many(settings: Settings, run_id: str, decisions: Sequence[Decision]) 
 
 def send(
     settings: Settings,
+    /,
     thread: str,
     text: str | Message,
     *,
@@ -194,29 +196,29 @@ def send(
     return (yield from one(inbox.send(letter, settings)))
 
 
-def steer(settings: Settings, thread: str, text: Input, **options: Unpack[Options]) -> Plan[lane.Submitted]:
+def steer(settings: Settings, /, thread: str, text: Input, *, run_id: str | None = None) -> Plan[lane.Submitted]:
     """Gives the thread's running run something to consider at its next step; starts a run if there is none."""
-    return (yield from submit(settings, None, text, **{**options, "thread": thread, "on_busy": "steer"}))
+    return (yield from submit(settings, None, text, thread=thread, on_busy="steer", run_id=run_id))
 
 
-def get_run(settings: Settings, run_id: str) -> Plan[RunRecord]:
+def get_run(settings: Settings, /, run_id: str) -> Plan[RunRecord]:
     """A run's record."""
     thread_id = yield from one(records.thread_of(run_id))
     return (yield from one(records.get_run(thread_id, run_id)))
 
 
-def get_thread(settings: Settings, thread: str) -> Plan[ThreadRecord]:
+def get_thread(settings: Settings, /, thread: str) -> Plan[ThreadRecord]:
     """A thread's record."""
     return (yield from one(records.get_thread(thread)))
 
 
-def calls(settings: Settings, run_id: str) -> Plan[list[Any]]:
+def calls(settings: Settings, /, run_id: str) -> Plan[list[Any]]:
     """The calls of a run whose results are not in the log yet, with their tickets."""
     thread_id = yield from one(records.thread_of(run_id))
     return (yield from one(records.get_calls(thread_id, run_id)))
 
 
-def messages(settings: Settings, thread: str, *, raw: bool = False) -> Plan[list[log.Entry]]:
+def messages(settings: Settings, /, thread: str, *, raw: bool = False) -> Plan[list[log.Entry]]:
     """The thread's messages as a model would see them; `raw` shows the log as it was written."""
     entries: list[log.Entry] = []
     while True:
@@ -226,17 +228,17 @@ def messages(settings: Settings, thread: str, *, raw: bool = False) -> Plan[list
             return entries if raw else log.view(entries)
 
 
-def unread(settings: Settings, thread: str) -> Plan[list[inbox.Mail]]:
+def unread(settings: Settings, /, thread: str) -> Plan[list[inbox.Mail]]:
     """Mail the thread has not read yet."""
     return (yield from one(inbox.unread(thread, settings.max_mail)))
 
 
-def holder(settings: Settings, thread: str) -> Plan[lock.Holder | None]:
+def holder(settings: Settings, /, thread: str) -> Plan[lock.Holder | None]:
     """Who works on the thread."""
     return (yield from one(lock.holder(thread)))
 
 
-def read_events(settings: Settings, run_id: str, after: int, wait_ms: int) -> Plan[list[journal.Entry]]:
+def read_events(settings: Settings, /, run_id: str, after: int, wait_ms: int) -> Plan[list[journal.Entry]]:
     """The next events of a run; waits for them when there are none yet."""
     thread_id = yield from one(records.thread_of(run_id))
     found = yield from one(journal.read(thread_id, run_id, after))
@@ -245,7 +247,7 @@ def read_events(settings: Settings, run_id: str, after: int, wait_ms: int) -> Pl
     return (yield from one(journal.follow(thread_id, run_id, after, wait_ms)))
 
 
-def retry(settings: Settings, run_id: str) -> Plan[lane.Submitted]:
+def retry(settings: Settings, /, run_id: str) -> Plan[lane.Submitted]:
     """Submits the request of an ended run once more, as a new run; takes it off the list of the dead."""
     record = yield from get_run(settings, run_id)
     if record.termination is None:
@@ -265,18 +267,19 @@ def retry(settings: Settings, run_id: str) -> Plan[lane.Submitted]:
     return done
 
 
-def drop_dead(settings: Settings, run_id: str) -> Plan[bool]:
+def drop_dead(settings: Settings, /, run_id: str) -> Plan[bool]:
     """Takes a run off the list of the dead; its record stays until it expires."""
     return bool((yield from one(Op(("ZREM", keys.DEAD, run_id), int))))
 
 
-def delete_thread(settings: Settings, thread: str) -> Plan[int]:
+def delete_thread(settings: Settings, /, thread: str) -> Plan[int]:
     """Deletes an idle thread with all it holds."""
     return (yield from one(lane.delete(thread)))
 
 
 def list_runs(
     settings: Settings,
+    /,
     *,
     status: str | None = None,
     agent: str | None = None,
@@ -297,7 +300,7 @@ def list_runs(
     return Page(fitting, following)
 
 
-def list_threads(settings: Settings, *, limit: int = 50, cursor: str | None = None) -> Plan[Page]:
+def list_threads(settings: Settings, /, *, limit: int = 50, cursor: str | None = None) -> Plan[Page]:
     """Threads, the latest active first."""
     names, following = yield from _names(keys.THREADS, limit, cursor)
     found = yield [records.get_thread(name) for name in names]
@@ -317,7 +320,7 @@ def _names(listing: str, limit: int, cursor: str | None) -> Plan[tuple[list[str]
     return names, str(offset + limit) if len(names) == limit else None
 
 
-def stats(settings: Settings) -> Plan[Stats]:
+def stats(settings: Settings, /) -> Plan[Stats]:
     """The fleet in numbers."""
     counted = [Op(("ZCARD", name), int) for name in (keys.RUNS, keys.THREADS, keys.WATCH, keys.DEAD)]
     queues: Op[list[str]] = Op(("SMEMBERS", "rq:queues"), lambda reply: sorted(name.decode() for name in reply))

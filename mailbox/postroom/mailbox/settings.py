@@ -29,6 +29,7 @@ class Settings:
 
     redis_url: str | None = _setting(None, str, "server to use; unset means the embedded one")
     data_dir: Path = _setting(Path(".postroom"), Path, "where the embedded server keeps its data")
+    app: str | None = _setting(None, str, "module:app that workers serve")
     lease_ms: int = _setting(10 * SECOND, _positive, "how long a worker holds a thread without renewing")
     heartbeat_ms: int = _setting(3 * SECOND, _positive, "how often a worker renews its leases and says it is alive")
     sweep_ms: int = _setting(1 * SECOND, _positive, "how often the watch list is worked off")

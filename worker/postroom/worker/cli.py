@@ -1,0 +1,166 @@
+"""The commands that run processes: `up`, `worker`, `dispatcher`, `server`. The rest is the dispatcher's."""
+
+import argparse
+import asyncio
+import signal
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from postroom.dispatcher import commands
+from postroom.dispatcher.commands import say
+from postroom.mailbox.errors import InvalidInput
+from postroom.mailbox.keys import check_name, check_token
+from postroom.mailbox.server import start
+from postroom.mailbox.settings import Settings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code."""
+    parser, verbs = commands.parser()
+    _add_server(verbs)
+    _add_dispatcher(verbs)
+    _add_worker(verbs)
+    _add_up(verbs)
+    return commands.execute(parser, argv)
+
+
+def _add_server(verbs: Any) -> None:
+    server = verbs.add_parser("server", help="run the embedded server in the foreground")
+    server.set_defaults(run=_server)
+
+
+def _add_dispatcher(verbs: Any) -> None:
+    dispatcher = verbs.add_parser("dispatcher", help="run a dispatcher: it sweeps the watch list")
+    dispatcher.set_defaults(run=_dispatcher)
+
+
+def _add_worker(verbs: Any) -> None:
+    worker = verbs.add_parser("worker", help="run workers")
+    _fleet_options(worker)
+    worker.add_argument("--name", help=argparse.SUPPRESS)
+    worker.set_defaults(run=_worker)
+
+
+def _add_up(verbs: Any) -> None:
+    up = verbs.add_parser("up", help="run everything: server if none is given, dispatcher and workers")
+    _fleet_options(up)
+    up.set_defaults(run=_up)
+
+
+def _fleet_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--app", help="module:app to serve (default $POSTROOM_APP)")
+    parser.add_argument(
+        "--queues", default="default", help="queues to take from, the most urgent first (default default)"
+    )
+    parser.add_argument("--concurrency", type=_count, default=256, help="runs at a time in one process (default 256)")
+    parser.add_argument("--processes", type=_count, default=1, help="worker processes (default 1)")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _server(given: argparse.Namespace) -> int:
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with start(given.settings) as server:
+        say(
+            given,
+            {"url": server.url, "pid": server.pid, "owned": server.owned},
+            f"server at {server.url} (pid {server.pid})",
+        )
+        if server.owned:
+            ended.wait()
+    return 0
+
+
+def _dispatcher(given: argparse.Namespace) -> int:
+    from postroom.dispatcher.service import serve
+
+    with _address(given.settings) as url:
+        return _run(serve(url, given.settings))
+
+
+def _worker(given: argparse.Namespace) -> int:
+    settings, queues = _fleet(given)
+    with _address(settings) as url:
+        if given.processes > 1:
+            return _run(_supervised(url, settings, given, [_worker_role(given)] * given.processes))
+        return _run(_one_worker(url, settings, queues, given))
+
+
+def _up(given: argparse.Namespace) -> int:
+    from postroom.worker.supervisor import Role, python
+
+    settings, _ = _fleet(given)
+    with _address(settings) as url:
+        say(given, {"url": url}, f"postroom is up on {url}; submit with: postroom submit AGENT TEXT")
+        sweeper = Role("dispatcher", lambda name: python("dispatcher", *_shared(given)))
+        return _run(_supervised(url, settings, given, [sweeper, *[_worker_role(given)] * given.processes]))
+
+
+def _fleet(given: argparse.Namespace) -> tuple[Settings, list[str]]:
+    settings: Settings = given.settings
+    place = given.app or settings.app
+    if not place:
+        raise InvalidInput("which app? give --app module:app or set POSTROOM_APP")
+    given.app = place
+    queues = [check_name(queue.strip(), "queue") for queue in given.queues.split(",")]
+    # Found out here, once and in one line, rather than by every child for itself.
+    from postroom.worker.app import load
+
+    load(place)
+    return settings, queues
+
+
+async def _one_worker(url: str, settings: Settings, queues: list[str], given: argparse.Namespace) -> int:
+    from postroom.worker.app import load
+    from postroom.worker.process import Worker, new_name
+
+    name = check_token(given.name, "worker name") if given.name else new_name()
+    return await Worker(url, load(given.app), settings, queues, given.concurrency, name).run()
+
+
+async def _supervised(url: str, settings: Settings, given: argparse.Namespace, roles: Sequence[Any]) -> int:
+    from postroom.worker.supervisor import Supervisor
+
+    given.url = url
+    return await Supervisor(url, settings, roles).run()
+
+
+def _worker_role(given: argparse.Namespace) -> Any:
+    from postroom.worker.supervisor import Role, python
+
+    def command(name: str) -> list[str]:
+        options = ["--app", given.app, "--queues", given.queues, "--concurrency", str(given.concurrency)]
+        return python("worker", *options, "--name", name, *_shared(given))
+
+    return Role("worker", command)
+
+
+def _shared(given: argparse.Namespace) -> list[str]:
+    return ["--url", given.url, *(["--verbose"] if given.verbose else [])]
+
+
+@contextmanager
+def _address(settings: Settings) -> Iterator[str]:
+    """The server given, or the embedded one for as long as the command runs."""
+    if settings.redis_url:
+        yield settings.redis_url
+        return
+    with start(settings) as server:
+        yield server.url
+
+
+def _run(main: Coroutine[Any, Any, int]) -> int:
+    try:
+        import uvloop
+    except ImportError:  # a platform without uvloop
+        return asyncio.run(main)
+    return uvloop.run(main)

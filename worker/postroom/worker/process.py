@@ -1,0 +1,304 @@
+"""The worker process: one event loop, many runs, and RQ's view of it kept true.
+
+1. take doorbells for which there is a free slot, never more
+2. answer each with an activation
+3. beat: renew all leases, tell Redis and RQ that we live and consume
+4. listen for wake-ups, so that a cancel is heard at once
+5. on SIGTERM finish the steps under way, give the runs back, leave; on a second one leave now
+
+If any of these loops dies, the process ends with an error rather than pretend to live.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Coroutine
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import redis
+import redis.asyncio
+from redis.exceptions import NoScriptError, RedisError
+from rq import Queue, SimpleWorker
+from rq.job import Job, JobStatus
+from rq.registry import FailedJobRegistry
+from rq.serializers import JSONSerializer
+
+from postroom.dispatcher.sweep import Sweeper
+from postroom.mailbox import control, fleet, keys, lock
+from postroom.mailbox.connect import connect, connect_async
+from postroom.mailbox.errors import ServerUnreachable
+from postroom.mailbox.group import Group, run_alone
+from postroom.mailbox.ops import Op
+from postroom.mailbox.settings import Settings
+from postroom.worker import bells
+from postroom.worker.activation import LOST_CONNECTION, Desk
+from postroom.worker.app import App
+from postroom.worker.bells import Bell
+from postroom.worker.heartbeat import guard, renew_all, renew_now
+from postroom.worker.jobs import HANDLERS
+
+log = logging.getLogger(__name__)
+
+# Redis serves one script at a time: a larger grab would keep the others waiting without saving anything more.
+MOST_BELLS = 32
+PEEK_S = 5
+IDLE_S = 1.0
+# A consume loop that has not turned for this long is dead, even if its task is not.
+STUCK_S = 60
+RQ_TTL_S = 60
+EXTEND_EVERY = bells.ABANDONED_AFTER // 4
+FAILURE_TTL_S = 7 * 24 * 60 * 60
+
+
+def new_name() -> str:
+    """A name no other worker has, legal in a lock value."""
+    host = "".join(char if char.isalnum() or char == "-" else "-" for char in socket.gethostname())
+    return f"{host[:40]}-{os.getpid()}-{random.randrange(16**6):06x}"  # noqa: S311 - a name, not a secret
+
+
+class Worker:
+    """Consumes doorbells until told to stop."""
+
+    def __init__(self, url: str, app: App, settings: Settings, queues: list[str], slots: int, name: str) -> None:
+        self.url, self.app, self.settings, self.queues, self.slots, self.name = url, app, settings, queues, slots, name
+        self.serving: dict[asyncio.Task[None], Bell] = {}
+        self.stopping = asyncio.Event()
+        self.idle = asyncio.Event()
+        self.woken = asyncio.Event()
+        self.freed = asyncio.Event()
+        self.turned = time.monotonic()
+        self.extended = time.monotonic()
+        self.answered = 0
+
+    async def run(self) -> int:
+        """Works until stopped; 0 for a clean end, 1 when something essential died."""
+        self.client = await connect_async(self.url)
+        self.desk = Desk(Group(self.client), self.app, self.settings, self.name)
+        await self._teach()
+        self.rq = await asyncio.to_thread(self._register)
+        self._listen_to_signals()
+        log.info("worker %s takes %s, %d at a time", self.name, ", ".join(self.queues), self.slots)
+        loops = [
+            self._start(loop) for loop in (self._consume(), self._beat(), self._hear(), guard(self.desk), self._sweep())
+        ]
+        loops += [self._start(self._peek(queue)) for queue in self.queues]
+        stopped = self._start(self.stopping.wait())
+        done, _ = await asyncio.wait([stopped, *loops], return_when=asyncio.FIRST_COMPLETED)
+        code = 0
+        for task in done - {stopped}:
+            log.critical("a loop of worker %s died: %r", self.name, task.exception() if not task.cancelled() else task)
+            code = 1
+        await self._leave(loops)
+        return code
+
+    def _start(self, loop: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        return asyncio.create_task(loop)
+
+    async def _teach(self) -> None:
+        for outcome in await self.desk.group.run_all(bells.loading()):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    # -- consuming ---------------------------------------------------------------------------------------------------
+
+    async def _consume(self) -> None:
+        pause = 0.1
+        while not self.stopping.is_set():
+            self.turned = time.monotonic()
+            free = self.slots - len(self.serving)
+            if free <= 0:
+                self.freed.clear()
+                await _either(self.freed, IDLE_S)
+                continue
+            try:
+                taken = await self.desk.group.run(
+                    bells.take(self.queues, min(free, MOST_BELLS), self.name, datetime.now(UTC))
+                )
+                pause = 0.1
+            except NoScriptError:
+                await self._teach()
+                continue
+            except LOST_CONNECTION as error:
+                log.warning("taking doorbells: %s, trying again", error)
+                await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+                pause = min(pause * 2, 2.0)
+                continue
+            for bell in taken:
+                self._serve(bell)
+            if not taken:
+                self.woken.clear()
+                self.idle.set()
+                await _either(self.woken, IDLE_S)
+
+    def _serve(self, bell: Bell) -> None:
+        task = asyncio.create_task(self._answer(bell), name=bell.job)
+        self.serving[task] = bell
+        task.add_done_callback(self._served)
+
+    def _served(self, task: "asyncio.Task[None]") -> None:
+        self.serving.pop(task, None)
+        self.freed.set()
+        self.answered += 1
+        if not task.cancelled() and task.exception():
+            log.error("answering a doorbell failed: %r", task.exception())
+
+    async def _answer(self, bell: Bell) -> None:
+        try:
+            name, args = bell.call()
+            handler = HANDLERS[name]
+        except (ValueError, KeyError) as error:
+            await asyncio.to_thread(self._refuse, bell, f"this worker has no handler for the job: {error!r}")
+            return
+        try:
+            await handler(self.desk, *args)
+        except LOST_CONNECTION as error:
+            # Nothing is lost: the run comes back from the watch list.
+            log.warning("doorbell %s: %s", bell.job, error)
+        with suppress(*LOST_CONNECTION):
+            await self.desk.group.run(bells.answered(bell, self.name))
+
+    async def _peek(self, queue: str) -> None:
+        """Waits, while idle, for a queue to get something; moving its head onto itself changes nothing."""
+        key = f"rq:queue:{queue}"
+        while True:
+            await self.idle.wait()
+            try:
+                found = await run_alone(self.client, Op(("BLMOVE", key, key, "LEFT", "LEFT", PEEK_S), bool))
+            except (*LOST_CONNECTION, ServerUnreachable):
+                await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311 - jitter
+                continue
+            if found:
+                self.idle.clear()
+                self.woken.set()
+
+    # -- living ------------------------------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        while True:
+            if time.monotonic() - self.turned > STUCK_S and not self.stopping.is_set():
+                raise RuntimeError(f"the consume loop has not turned for {STUCK_S} s")
+            with suppress(RedisError, OSError):
+                await renew_all(self.desk, [*self._pulse(), *self._extensions()])
+            await asyncio.sleep(self.settings.heartbeat_ms / 1000 * random.uniform(0.9, 1.0))  # noqa: S311 - jitter
+
+    def _pulse(self) -> list[Op[Any]]:
+        at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        fields: dict[str, str | int] = {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "slots": self.slots,
+            "active": len(self.desk.active),
+            "answered": self.answered,
+            "queues": ",".join(self.queues),
+            "beat": at,
+        }
+        current = next(iter(self.serving.values())).job if self.serving else ""
+        state = "busy" if self.serving else "idle"
+        rq_key = bells.worker_key(self.name)
+        return [
+            *fleet.beat(self.name, fields, 4 * self.settings.heartbeat_ms),
+            Op(("HSET", rq_key, "last_heartbeat", at, "state", state, "current_job", current), int),
+            Op(("EXPIRE", rq_key, RQ_TTL_S), int),
+        ]
+
+    def _extensions(self) -> list[Op[Any]]:
+        if time.monotonic() - self.extended < EXTEND_EVERY:
+            return []
+        self.extended = time.monotonic()
+        per_queue: dict[str, list[str]] = {}
+        for bell in self.serving.values():
+            per_queue.setdefault(bell.queue, []).append(bell.entry)
+        return [bells.extend(queue, entries, datetime.now(UTC)) for queue, entries in per_queue.items()]
+
+    async def _hear(self) -> None:
+        while True:
+            try:
+                async with self.client.pubsub(ignore_subscribe_messages=True) as channel:
+                    await channel.subscribe(keys.control(self.name))
+                    async for message in channel.listen():
+                        wake_up = control.parse(message["data"])
+                        if wake_up and wake_up.word is control.Word.CANCEL:
+                            await renew_now(self.desk, wake_up.run_id)
+            except (RedisError, OSError):
+                await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311 - jitter
+
+    async def _sweep(self) -> None:
+        await Sweeper(self.desk.group, self.settings).run(self.stopping)
+        await asyncio.Event().wait()
+
+    # -- leaving -----------------------------------------------------------------------------------------------------
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+
+    def stop(self) -> None:
+        """First call: finish the steps under way. Second call: leave now."""
+        if not self.stopping.is_set():
+            log.info("worker %s takes no more and finishes %d steps", self.name, len(self.desk.active))
+            self.desk.draining = True
+            self.stopping.set()
+        else:
+            for task in self.serving:
+                task.cancel()
+
+    async def _leave(self, loops: list["asyncio.Task[Any]"]) -> None:
+        self.desk.draining = True
+        self.stopping.set()
+        if self.serving:
+            await asyncio.wait(list(self.serving), timeout=self.settings.drain_ms / 1000)
+        # What did not come to the end of its step is given back as it was, free of charge.
+        held = [active.owner for active in self.desk.active.values()]
+        for task in self.serving:
+            task.cancel()
+        with suppress(RedisError, OSError, TimeoutError):
+            async with asyncio.timeout(5):
+                await self.desk.group.run_all(
+                    [lock.release(each.thread_id, each.run_id, each.fence, "drain") for each in held]
+                )
+                await self.desk.group.run_all(fleet.leave(self.name))
+        for task in loops:
+            task.cancel()
+        await asyncio.gather(*loops, *self.serving, return_exceptions=True)
+        with suppress(RedisError, OSError):
+            await asyncio.to_thread(self._unregister)
+        await self.desk.group.close()
+        await self.client.aclose()
+
+    # -- RQ's own classes, for what is rare --------------------------------------------------------------------------
+
+    def _register(self) -> SimpleWorker:
+        plain = connect(self.url)
+        queues = [Queue(queue, connection=plain, serializer=JSONSerializer) for queue in self.queues]
+        worker = SimpleWorker(queues, name=self.name, connection=plain, serializer=JSONSerializer)
+        worker.register_birth()  # type: ignore[no-untyped-call]
+        return worker
+
+    def _unregister(self) -> None:
+        self.rq.register_death()  # type: ignore[no-untyped-call]
+        self.rq.connection.close()
+
+    def _refuse(self, bell: Bell, reason: str) -> None:
+        """Moves a job we will not run to RQ's failed registry, where `rq requeue` finds it."""
+        plain: redis.Redis = self.rq.connection
+        job = Job.fetch(bell.job, connection=plain, serializer=JSONSerializer)
+        registry = FailedJobRegistry(bell.queue, connection=plain, serializer=JSONSerializer)
+        with plain.pipeline() as pipe:
+            pipe.zrem(bells.started_registry(bell.queue), bell.entry)
+            pipe.delete(f"rq:executions:{bell.job}", f"rq:execution:{bell.entry}")
+            job.set_status(JobStatus.FAILED, pipeline=pipe)
+            registry.add(job, ttl=FAILURE_TTL_S, exc_string=reason, pipeline=pipe)
+            pipe.execute()
+
+
+async def _either(event: asyncio.Event, seconds: float) -> None:
+    """Waits for the event, but not for longer than that."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)

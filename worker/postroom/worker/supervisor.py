@@ -1,0 +1,99 @@
+"""The supervisor: keeps N children running, and takes back what a dead one held before anybody has to wait for a lease.
+
+It owns no runs and no state; if it dies itself, its children notice nothing and the leases cover for them.
+"""
+
+import asyncio
+import logging
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from redis.exceptions import RedisError
+
+from postroom.dispatcher.sweep import release_dead
+from postroom.mailbox import fleet
+from postroom.mailbox.connect import connect_async
+from postroom.mailbox.errors import PostroomError
+from postroom.mailbox.group import Group
+from postroom.mailbox.settings import Settings
+from postroom.worker.process import new_name
+
+log = logging.getLogger(__name__)
+
+# A child that dies at once is started again ever more slowly; one that lived this long starts the count anew.
+FIRST_PAUSE_S, LONGEST_PAUSE_S, LIVED_S = 0.1, 10.0, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A kind of child: its name in the log, and its command line given the name it shall use."""
+
+    title: str
+    command: Callable[[str], Sequence[str]]
+
+
+class Supervisor:
+    """Starts the children, restarts those that die, and passes signals on."""
+
+    def __init__(self, url: str, settings: Settings, roles: Sequence[Role]) -> None:
+        self.url, self.settings, self.roles = url, settings, roles
+        self.children: dict[str, asyncio.subprocess.Process] = {}
+        self.stopping = asyncio.Event()
+
+    async def run(self) -> int:
+        """Until told to stop; the exit code is the worst of the children's last."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        self.client = await connect_async(self.url)
+        self.group = Group(self.client)
+        codes = await asyncio.gather(*(self._keep(role) for role in self.roles))
+        await self.group.close()
+        await self.client.aclose()
+        return max(codes, default=0)
+
+    def stop(self) -> None:
+        """Passes the signal on: the first one drains, the second one ends."""
+        self.stopping.set()
+        for child in self.children.values():
+            with suppress(ProcessLookupError):
+                child.send_signal(signal.SIGTERM)
+
+    async def _keep(self, role: Role) -> int:
+        pause = FIRST_PAUSE_S
+        while True:
+            name, began = new_name(), time.monotonic()
+            # Its own session: Ctrl-C reaches the supervisor alone, which passes it on once.
+            child = await asyncio.create_subprocess_exec(*role.command(name), start_new_session=True)
+            self.children[name] = child
+            log.info("%s %s runs as pid %d", role.title, name, child.pid)
+            code = await child.wait()
+            del self.children[name]
+            if self.stopping.is_set():
+                return 0 if code in (0, -signal.SIGTERM) else 1
+            log.warning("%s %s died (exit %d)", role.title, name, code)
+            await self._take_back(name)
+            pause = FIRST_PAUSE_S if time.monotonic() - began > LIVED_S else min(pause * 2, LONGEST_PAUSE_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.stopping.wait(), pause * random.uniform(0.5, 1))  # noqa: S311 - jitter
+            if self.stopping.is_set():
+                return 1
+
+    async def _take_back(self, name: str) -> None:
+        try:
+            count = await release_dead(self.group, self.settings, name)
+            await self.group.run_all(fleet.leave(name))
+            if count:
+                log.info("took back %d runs of %s", count, name)
+        except (RedisError, OSError, PostroomError) as error:
+            log.warning("could not take back the runs of %s (%s); their leases will end", name, error)
+
+
+def python(*arguments: str) -> list[str]:
+    """A command line for this very interpreter."""
+    return [sys.executable, "-m", "postroom.worker", *arguments]
