@@ -118,6 +118,6 @@ def _report(thread: str, look: Look | BaseException) -> None:
     if isinstance(look, BaseException):
         log.warning("sweep: could not look at thread %r: %s", thread, look)
     elif look.dead:
-        log.error("sweep: run %s is given up, its workers died too often", look.dead, extra={"thread": thread})
+        log.error("sweep: run %s is given up, its workers died too often", look.dead, extra={"thread_id": thread})
     elif look.doorbell:
-        log.info("sweep: rang for run %s", look.doorbell.run_id, extra={"thread": thread})
+        log.info("sweep: rang for run %s", look.doorbell.run_id, extra={"thread_id": thread})

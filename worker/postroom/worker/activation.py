@@ -99,7 +99,7 @@ async def activate(desk: Desk, thread_id: str, run_id: str) -> None:
     try:
         await Activation(desk, active, claim).run()
     except FenceLost as error:
-        log.warning("let go: %s", error, extra={"run": run_id, "fence": owner.fence})
+        log.warning("let go: %s", error, extra={"run_id": run_id, "fence": owner.fence})
     finally:
         desk.active.pop(run_id, None)
 

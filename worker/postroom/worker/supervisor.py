@@ -52,10 +52,13 @@ class Supervisor:
             loop.add_signal_handler(number, self.stop)
         self.client = await connect_async(self.url)
         self.group = Group(self.client)
-        codes = await asyncio.gather(*(self._keep(role) for role in self.roles))
-        await self.group.close()
-        await self.client.aclose()
-        return max(codes, default=0)
+        try:
+            codes = await asyncio.gather(*(self._keep(role) for role in self.roles))
+            return max(codes, default=0)
+        finally:
+            self.stop()
+            await self.group.close()
+            await self.client.aclose()
 
     def stop(self) -> None:
         """Passes the signal on: the first one drains, the second one ends."""
