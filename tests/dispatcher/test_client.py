@@ -1,0 +1,247 @@
+"""Both clients, verb by verb, on a real server; a worker is played by the mailbox's own verbs."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from postroom.dispatcher import AsyncDispatcher, Dispatcher, RunRequest, message
+from postroom.mailbox import commit, lock, ops
+from postroom.mailbox.commit import Batch, Owner
+from postroom.mailbox.contracts import Termination
+from postroom.mailbox.errors import (
+    EventsTrimmed,
+    InvalidInput,
+    NotFound,
+    RunNotFound,
+    ThreadBusy,
+    ThreadNotFound,
+    WaitTimeout,
+)
+from postroom.mailbox.keys import events as events_key
+from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
+
+
+@pytest.fixture
+def client(server_url: str) -> Iterator[Dispatcher]:
+    with Dispatcher(server_url) as made:
+        yield made
+
+
+@pytest.fixture
+def thread() -> str:
+    return f"thread {uuid.uuid4().hex[:12]}"
+
+
+def claim(client: Dispatcher, thread: str, run_id: str) -> Owner:
+    return Owner(thread, run_id, ops.run(client.client, lock.claim(thread, run_id, "w1", 10_000)).fence)
+
+
+def finish(client: Dispatcher, owner: Owner, number: int = 1, **more: Any) -> None:
+    batch = Batch(number, step=number).say(message("assistant", "done").as_dict()).tell({"type": "step_end"})
+    ops.run(client.client, commit.finish(owner, batch, Termination(kind=TerminationKind.NATURAL_END), more))
+
+
+def test_submit_returns_after_redis_has_it(client: Dispatcher, thread: str) -> None:
+    done = client.submit("clerk", "hello", thread=thread, metadata={"a": 1}, tenant="acme", priority=5)
+    record = client.get_run(done.run_id)
+    assert (record.agent, record.tenant, record.priority, record.status) == ("clerk", "acme", 5, "queued")
+    assert client.get_thread(thread).agent == "clerk"
+
+
+def test_a_run_without_a_thread_gets_one(client: Dispatcher) -> None:
+    done = client.submit("clerk", [message("user", "a"), message("user", "b")])
+    assert client.get_run(done.run_id).thread_id == f"thread-{done.run_id}"
+
+
+def test_bad_input_is_one_line_and_writes_nothing(client: Dispatcher) -> None:
+    for wrong in ({"thread": "a{b"}, {"priority": 999}, {"on_busy": "panic"}, {"delay_ms": -1}, {"metadata": {"x": object()}}):
+        with pytest.raises(InvalidInput) as caught:
+            client.submit("clerk", "x", **wrong)  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)
+    with pytest.raises(InvalidInput):
+        client.submit("two words", "x")
+
+
+def test_submit_many_is_one_round_trip_and_each_has_its_own_outcome(client: Dispatcher, thread: str) -> None:
+    client.submit("clerk", "busy", thread=thread)
+    wanted = [RunRequest(run_id=uuid.uuid4().hex, thread_id=f"{thread} {i}", agent="clerk") for i in range(50)]
+    wanted.append(RunRequest(run_id=uuid.uuid4().hex, thread_id=thread, agent="clerk", on_busy="reject"))
+    outcomes = client.submit_many(wanted)
+    assert [outcome.run_id for outcome in outcomes[:-1]] == [request.run_id for request in wanted[:-1]]
+    assert isinstance(outcomes[-1], ThreadBusy)
+
+
+def test_delay_and_timeout_count_by_the_servers_clock(client: Dispatcher, thread: str) -> None:
+    done = client.submit("clerk", "x", thread=thread, delay_ms=60_000, timeout_ms=120_000)
+    record = client.get_run(done.run_id)
+    assert done.outcome == "delayed"
+    assert record.start_at is not None
+    assert record.deadline is not None
+    assert 59_000 < record.deadline - record.start_at < 61_000
+
+
+def test_cancel_by_run_and_by_thread(client: Dispatcher, thread: str) -> None:
+    first, second = (client.submit("clerk", "x", thread=thread).run_id for _ in range(2))
+    assert client.cancel(second).outcome == "cancelled"
+    assert client.cancel(thread).run_id == first
+    with pytest.raises(NotFound, match="ghost"):
+        client.cancel("ghost")
+
+
+def test_a_ticket_is_decided_once(client: Dispatcher, thread: str) -> None:
+    run_id = client.submit("clerk", "x", thread=thread).run_id
+    owner = claim(client, thread, run_id)
+    batch = Batch(1).raise_ticket("c1", {"id": "k1", "call_id": "c1", "tool": "pay"})
+    ops.run(client.client, commit.suspend(owner, batch, WaitingReason.APPROVAL))
+    assert client.wait(run_id, 5).status == "waiting"
+    assert [call.call_id for call in client.calls(run_id)] == ["c1"]
+    assert client.decide(run_id, "k1", "deny", decision_id="d1", reason="no").outcome == "accepted"
+    assert client.decide(run_id, "k1", "deny", decision_id="d1", reason="no").outcome == "again"
+    with pytest.raises(RunNotFound):
+        client.decide("ghost", "k1", "deny")
+
+
+def test_send_and_steer(client: Dispatcher, thread: str) -> None:
+    with pytest.raises(ThreadNotFound):
+        client.send(thread, "psst")
+    receipt = client.send(thread, "psst", agent="clerk", mail_id="m1")
+    assert client.send(thread, "psst", agent="clerk", mail_id="m1").number == receipt.number
+    claim(client, thread, receipt.run_id)
+    assert client.steer(thread, "look left").outcome == "steered"
+    assert [mail.kind for mail in client.unread(thread)] == ["message", "steer"]
+
+
+def test_events_live_from_any_offset(client: Dispatcher, thread: str) -> None:
+    run_id = client.submit("clerk", "x", thread=thread).run_id
+    owner = claim(client, thread, run_id)
+
+    def work() -> None:
+        for number in range(1, 4):
+            batch = Batch(number, step=number).tell({"type": "text_delta", "delta": str(number)})
+            ops.run(client.client, commit.commit(owner, batch))
+        finish(client, owner, 4)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    seen = list(client.events(run_id))
+    worker.join()
+    assert [entry.number for entry in seen] == list(range(1, len(seen) + 1))
+    assert seen[-1].event["type"] == "run_finish"
+    assert [entry.number for entry in client.events(run_id, after=2)] == [entry.number for entry in seen[2:]]
+    assert list(client.events(run_id, after=len(seen))) == []
+    assert list(client.events(run_id, after=len(seen), live=False)) == []
+
+
+def test_trimmed_events_are_told(client: Dispatcher, thread: str) -> None:
+    run_id = client.submit("clerk", "x", thread=thread).run_id
+    finish(client, claim(client, thread, run_id))
+    client.client.xtrim(events_key(thread, run_id), maxlen=1, approximate=False)
+    with pytest.raises(EventsTrimmed):
+        list(client.events(run_id))
+
+
+def test_wait_ends_with_the_run_or_the_callers_patience(client: Dispatcher, thread: str) -> None:
+    run_id = client.submit("clerk", "x", thread=thread).run_id
+    with pytest.raises(WaitTimeout, match=run_id):
+        client.wait(run_id, 0.05)
+    finish(client, claim(client, thread, run_id))
+    record = client.wait(run_id, 5)
+    assert record.termination == Termination(kind=TerminationKind.NATURAL_END)
+
+
+def test_messages_are_the_effective_view(client: Dispatcher, thread: str) -> None:
+    run_id = client.submit("clerk", "x", thread=thread).run_id
+    finish(client, claim(client, thread, run_id))
+    assert [entry.message["role"] for entry in client.messages(thread)] == ["assistant"]
+
+
+def test_retry_makes_a_new_run_of_an_ended_one(client: Dispatcher, thread: str) -> None:
+    run_id = client.submit("clerk", "again please", thread=thread, priority=7).run_id
+    with pytest.raises(InvalidInput, match="only a run that has ended"):
+        client.retry(run_id)
+    client.cancel(run_id)
+    again = client.get_run(client.retry(run_id).run_id)
+    assert (again.priority, again.request["metadata"]) == (7, {"retry_of": run_id})
+    assert again.request["messages"][0]["content"][0]["text"] == "again please"
+
+
+def test_delete_thread_leaves_nothing(client: Dispatcher, thread: str) -> None:
+    run_id = client.submit("clerk", "x", thread=thread, idempotency_key="k").run_id
+    with pytest.raises(ThreadBusy, match=run_id):
+        client.delete_thread(thread)
+    finish(client, claim(client, thread, run_id))
+    assert client.delete_thread(thread) == 1
+    assert list(client.client.scan_iter(match=f"postroom:{{{thread}}}:*", count=10_000)) == []
+    with pytest.raises(RunNotFound):
+        client.get_run(run_id)
+    with pytest.raises(ThreadNotFound):
+        client.delete_thread(thread)
+
+
+def test_listings_are_paged_and_filtered(client: Dispatcher, thread: str) -> None:
+    ids = [client.submit("lister", "x", thread=f"{thread} {i}", tenant=thread).run_id for i in range(7)]
+    client.cancel(ids[0])
+    found: list[str] = []
+    cursor = None
+    while True:
+        page = client.list_runs(tenant=thread, limit=3, cursor=cursor)
+        found += [run.run_id for run in page.items]
+        cursor = page.cursor
+        if cursor is None or len(found) >= 7:
+            break
+    assert sorted(found) == sorted(ids)
+    assert [run.run_id for run in client.list_runs(tenant=thread, status="done", limit=200).items] == [ids[0]]
+    assert thread + " 6" in [each.thread_id for each in client.list_threads(limit=200).items]
+    for wrong in ({"limit": 0}, {"limit": 1000}, {"cursor": "x"}):
+        with pytest.raises(InvalidInput):
+            client.list_runs(**wrong)  # type: ignore[arg-type]
+
+
+def test_stats_count_what_is_there(client: Dispatcher, thread: str) -> None:
+    before = client.stats()
+    client.submit("clerk", "x", thread=thread, queue="quiet")
+    after = client.stats()
+    assert after.runs == before.runs + 1
+    assert after.queues["quiet"] == before.queues.get("quiet", 0) + 1
+
+
+def test_the_async_client_has_the_same_verbs() -> None:
+    public = {name for name in vars(Dispatcher) if not name.startswith("_")}
+    assert public == {name for name in vars(AsyncDispatcher) if not name.startswith("_")}
+
+
+def test_the_async_client_does_what_the_other_does(server_url: str, client: Dispatcher, thread: str) -> None:
+    async def main() -> None:
+        async with AsyncDispatcher(server_url) as other:
+            submitted = await asyncio.gather(*(other.submit("clerk", "x", thread=thread) for _ in range(20)))
+            run_id = submitted[0].run_id
+            with pytest.raises(WaitTimeout):
+                await other.wait(run_id, 0.05)
+            following = asyncio.create_task(_collect(other, run_id))
+            waiting = asyncio.create_task(other.wait(run_id, 10))
+            # Verbs go on while a reader blocks on its own connection.
+            assert (await other.get_run(run_id)).status == "queued"
+            await asyncio.to_thread(lambda: finish(client, claim(client, thread, run_id)))
+            assert (await waiting).status == "done"
+            assert (await following)[-1] == "run_finish"
+            assert len((await other.messages(thread))) == 1
+            with pytest.raises(RunNotFound):
+                await other.get_run("ghost")
+
+    asyncio.run(main())
+
+
+async def _collect(client: AsyncDispatcher, run_id: str) -> list[str]:
+    return [entry.event["type"] async for entry in client.events(run_id)]
+
+
+def test_importing_the_client_is_light() -> None:
+    code = "import sys, postroom.dispatcher; print([m for m in ('httpx', 'rq', 'postroom.worker') if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
