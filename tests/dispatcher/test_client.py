@@ -60,7 +60,13 @@ def test_a_run_without_a_thread_gets_one(client: Dispatcher) -> None:
 
 
 def test_bad_input_is_one_line_and_writes_nothing(client: Dispatcher) -> None:
-    for wrong in ({"thread": "a{b"}, {"priority": 999}, {"on_busy": "panic"}, {"delay_ms": -1}, {"metadata": {"x": object()}}):
+    for wrong in (
+        {"thread": "a{b"},
+        {"priority": 999},
+        {"on_busy": "panic"},
+        {"delay_ms": -1},
+        {"metadata": {"x": object()}},
+    ):
         with pytest.raises(InvalidInput) as caught:
             client.submit("clerk", "x", **wrong)  # type: ignore[arg-type]
         assert "\n" not in str(caught.value)
@@ -230,7 +236,7 @@ def test_the_async_client_does_what_the_other_does(server_url: str, client: Disp
             await asyncio.to_thread(lambda: finish(client, claim(client, thread, run_id)))
             assert (await waiting).status == "done"
             assert (await following)[-1] == "run_finish"
-            assert len((await other.messages(thread))) == 1
+            assert len(await other.messages(thread)) == 1
             with pytest.raises(RunNotFound):
                 await other.get_run("ghost")
 

@@ -1,9 +1,10 @@
-"""The dispatcher process: it sweeps. Submitting needs no process at all, so that is all there is to it."""
+"""The dispatcher process: it sweeps, and teaches the server to accept runs from any language."""
 
 import asyncio
 import logging
 import signal
 
+from postroom.dispatcher import functions
 from postroom.dispatcher.sweep import Sweeper
 from postroom.mailbox.connect import connect_async
 from postroom.mailbox.group import Group
@@ -20,6 +21,7 @@ async def serve(url: str, settings: Settings) -> int:
         loop.add_signal_handler(number, stopping.set)
     client = await connect_async(url)
     group = Group(client)
+    await group.run(functions.install(settings))
     log.info("dispatcher: standing by to sweep")
     await Sweeper(group, settings).run(stopping)
     await group.close()

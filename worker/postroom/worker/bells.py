@@ -13,7 +13,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.ids import new_id
+from postroom.mailbox.keys import check_id, check_token
 from postroom.mailbox.ops import Command, Op
 from postroom.mailbox.scripts import Script
 
@@ -36,14 +38,17 @@ class Bell:
         """Its place in the registry of started jobs."""
         return f"{self.job}:{self.execution}"
 
-    def call(self) -> tuple[str, list[Any]]:
-        """The function's name and its arguments; nothing is imported, whatever the name says."""
+    def call(self) -> tuple[str, str, str]:
+        """The function's name, thread and run; nothing is imported, whatever the name says."""
         try:
             text = zlib.decompress(self.data)
         except zlib.error:
             text = self.data
-        name, _, args, _ = json.loads(text)
-        return str(name), list(args)
+        try:
+            name, _, (thread_id, run_id), _ = json.loads(text)
+            return str(name), check_id(thread_id, "thread id"), check_token(run_id, "run id")
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(f"job {self.job} is no doorbell: {error}") from None
 
 
 @cache

@@ -32,7 +32,7 @@ from rq.serializers import JSONSerializer
 from postroom.dispatcher.sweep import Sweeper
 from postroom.mailbox import control, fleet, keys, lock
 from postroom.mailbox.connect import connect, connect_async
-from postroom.mailbox.errors import ServerUnreachable
+from postroom.mailbox.errors import InvalidInput, ServerUnreachable
 from postroom.mailbox.group import Group, run_alone
 from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
@@ -150,13 +150,13 @@ class Worker:
 
     async def _answer(self, bell: Bell) -> None:
         try:
-            name, args = bell.call()
+            name, thread_id, run_id = bell.call()
             handler = HANDLERS[name]
-        except (ValueError, KeyError) as error:
-            await asyncio.to_thread(self._refuse, bell, f"this worker has no handler for the job: {error!r}")
+        except (InvalidInput, KeyError) as error:
+            await asyncio.to_thread(self._refuse, bell, f"this worker has no handler for the job: {error}")
             return
         try:
-            await handler(self.desk, *args)
+            await handler(self.desk, thread_id, run_id)
         except LOST_CONNECTION as error:
             # Nothing is lost: the run comes back from the watch list.
             log.warning("doorbell %s: %s", bell.job, error)

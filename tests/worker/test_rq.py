@@ -1,0 +1,192 @@
+"""RQ's view of a doorbell: what the scripts write, RQ reads; what RQ writes, workers take."""
+
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from rq import Queue
+from rq.job import Job
+from rq.registry import FailedJobRegistry, StartedJobRegistry
+from rq.serializers import JSONSerializer
+from rq.worker import Worker as RqWorker
+
+from postroom.dispatcher import Dispatcher, functions
+from postroom.mailbox import ops
+from postroom.mailbox.connect import connect
+from postroom.mailbox.scripts import JOB
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+APP = "tests.worker.echo_app:app"
+
+
+@pytest.fixture
+def plain(server_url: str) -> Iterator[Any]:
+    made = connect(server_url)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(server_url: str) -> Iterator[Dispatcher]:
+    with Dispatcher(server_url) as made:
+        yield made
+
+
+@pytest.fixture
+def queue() -> str:
+    return f"q-{uuid.uuid4().hex[:8]}"
+
+
+def environment(url: str) -> dict[str, str]:
+    return os.environ | {"POSTROOM_REDIS_URL": url, "POSTROOM_APP": APP, "PYTHONPATH": str(ROOT)}
+
+
+@contextmanager
+def worker(url: str, queue: str, *more: str) -> Iterator["subprocess.Popen[bytes]"]:
+    command = [sys.executable, "-m", "postroom.worker", "worker", "--app", APP, "--queues", queue, "--url", url, *more]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment(url))
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def test_rq_reads_our_doorbell_as_if_it_had_written_it(client: Dispatcher, plain: Any, queue: str) -> None:
+    thread = 'a "quoted" thread, ünïcode \\ and all'
+    run_id = client.submit("echo", "hi", thread=thread + queue, queue=queue).run_id
+    rq_queue = Queue(queue, connection=plain, serializer=JSONSerializer)
+    (ours,) = rq_queue.jobs
+    rung = rq_queue.enqueue(JOB, thread + queue, run_id, result_ttl=0, failure_ttl=86400, job_timeout=-1)
+    theirs = Job.fetch(rung.id, connection=plain, serializer=JSONSerializer)
+    for name in ("func_name", "args", "kwargs", "origin", "timeout", "result_ttl", "failure_ttl"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    assert ours.get_status() == theirs.get_status()
+    assert ours.created_at is not None
+    assert theirs.created_at is not None
+    assert abs((theirs.created_at - ours.created_at).total_seconds()) < 60
+    assert ours.id == f"{run_id}-1"
+    written = set(plain.hgetall(f"rq:job:{ours.id}"))
+    assert written <= set(plain.hgetall(f"rq:job:{theirs.id}"))
+    assert queue in [each.name for each in Queue.all(connection=plain)]
+
+
+@pytest.mark.parametrize("day", ["1970-01-01", "2000-02-29", "2026-12-31", "2100-03-01"])
+def test_times_are_written_as_rq_writes_them(plain: Any, day: str) -> None:
+    from datetime import UTC, datetime
+
+    from postroom.mailbox import lane
+    from postroom.mailbox.contracts import RunRequest
+    from postroom.mailbox.settings import Settings
+
+    moment = datetime.fromisoformat(f"{day}T23:59:58.123+00:00")
+    run_id = uuid.uuid4().hex
+    request = RunRequest(run_id=run_id, thread_id=run_id, queue=f"q-{run_id[:6]}")
+    ops.run(plain, lane.submit(request, Settings(), int(moment.timestamp() * 1000) or 1))
+    job = Job.fetch(f"{run_id}-1", connection=plain, serializer=JSONSerializer)
+    assert job.created_at == moment
+    assert job.created_at.tzinfo is not None
+    assert UTC
+
+
+def test_a_fleet_worker_is_an_rq_worker_to_rq(client: Dispatcher, plain: Any, queue: str, server_url: str) -> None:
+    with worker(server_url, queue):
+        run_id = client.submit("echo", "x", queue=queue, metadata={"script": [{"sleep": 60, "say": "late"}]}).run_id
+        registry = StartedJobRegistry(queue, connection=plain, serializer=JSONSerializer)
+        eventually(lambda: registry.get_job_ids(cleanup=False) == [f"{run_id}-1"])
+        rq_queue = Queue(queue, connection=plain, serializer=JSONSerializer)
+        (seen,) = RqWorker.all(connection=plain, queue=rq_queue)
+        eventually(lambda: plain.hget(f"rq:worker:{seen.name}", "state") == b"busy")
+        assert plain.hget(f"rq:worker:{seen.name}", "current_job") == f"{run_id}-1".encode()
+        job = Job.fetch(f"{run_id}-1", connection=plain, serializer=JSONSerializer)
+        assert (job.get_status(), job.worker_name) == ("started", seen.name)
+        info = subprocess.run(
+            [sys.executable, "-m", "rq.cli", "info", "--url", server_url, queue],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert seen.name in info.stdout
+        client.cancel(run_id)
+        assert client.wait(run_id, 10).termination is not None
+        eventually(lambda: registry.get_job_ids(cleanup=False) == [])
+        eventually(lambda: not plain.exists(f"rq:job:{run_id}-1"))
+        assert int(plain.hget(f"rq:worker:{seen.name}", "successful_job_count")) == 1
+    assert RqWorker.all(connection=plain, queue=rq_queue) == []
+
+
+def test_the_stock_rq_worker_serves_our_doorbells(client: Dispatcher, queue: str, server_url: str) -> None:
+    runs = [client.submit("echo", f"words {i}", queue=queue).run_id for i in range(3)]
+    command = [sys.executable, "-m", "rq.cli", "worker", "--url", server_url, "--burst", queue]
+    command += ["--serializer", "rq.serializers.JSONSerializer", "--quiet"]
+    subprocess.run(command, cwd=ROOT, env=environment(server_url), check=True, timeout=60)
+    for run_id in runs:
+        assert client.get_run(run_id).status == "done"
+
+
+def test_a_plain_rq_enqueue_rings_for_a_submitted_run(
+    client: Dispatcher, plain: Any, queue: str, server_url: str
+) -> None:
+    done = client.submit("echo", "hello", queue="nobody-" + queue)
+    thread = client.get_run(done.run_id).thread_id
+    Queue(queue, connection=plain, serializer=JSONSerializer).enqueue(JOB, thread, done.run_id, result_ttl=0)
+    with worker(server_url, queue):
+        assert client.wait(done.run_id, 15).status == "done"
+
+
+def test_a_worker_runs_nothing_but_its_handlers(plain: Any, queue: str, server_url: str, tmp_path: Path) -> None:
+    marker = tmp_path / "pwned"
+    job = Queue(queue, connection=plain, serializer=JSONSerializer).enqueue("os.system", f"touch {marker}")
+    broken = Queue(queue, connection=plain, serializer=JSONSerializer).enqueue(JOB, "too", "many", "arguments", "here")
+    with worker(server_url, queue):
+        registry = FailedJobRegistry(queue, connection=plain, serializer=JSONSerializer)
+        eventually(lambda: job.id in registry.get_job_ids(cleanup=False))
+        eventually(lambda: broken.id in registry.get_job_ids(cleanup=False))
+    assert not marker.exists()
+
+
+@pytest.mark.skipif(not shutil.which("redis-cli"), reason="no redis-cli on this machine")
+def test_redis_cli_submits_and_cancels(client: Dispatcher, plain: Any, queue: str, server_url: str) -> None:
+    ops.run(plain, functions.install(client.settings))
+
+    def cli(*words: str) -> list[str]:
+        command = ["redis-cli", "-u", server_url, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+
+    thread = f"order {queue}"
+    key = f"postroom:{{{thread}}}:thread"
+    assert cli("FCALL", "postroom_submit", "1", key, "echo", "né?", "run", f"a-{queue}", "queue", queue)[:2] == [
+        "queued",
+        f"a-{queue}",
+    ]
+    assert cli("FCALL", "postroom_submit", "1", key, "echo", "x", "run", f"a-{queue}")[0] == "again"
+    second = cli("FCALL", "postroom_submit", "1", key, "echo", "x", "key", "k 1", "priority", "3")[1]
+    assert client.get_run(second).idempotency_key == "k 1"
+    assert cli("FCALL", "postroom_cancel", "1", key, second)[0] == "cancelled"
+    for wrong in (["echo"], ["a b", "x"], ["echo", "x", "colour", "red"], ["echo", "x", "priority", "999"]):
+        assert "ERR" in cli("FCALL", "postroom_submit", "1", key, *wrong)[0]
+    assert "ERR" in cli("FCALL", "postroom_submit", "1", "other:key", "echo", "x")[0]
+    with worker(server_url, queue):
+        assert client.wait(f"a-{queue}", 15).status == "done"
+    assert [entry.message["content"][0]["text"] for entry in client.messages(thread)] == ["né?", "né?"]
+
+
+def test_the_functions_are_what_the_documentation_says(plain: redis.Redis, client: Dispatcher) -> None:
+    ops.run(plain, functions.install(client.settings))
+    manual = (ROOT / "docs" / "enqueue.md").read_text(encoding="utf-8")
+    for name in ("postroom_submit", "postroom_cancel"):
+        assert f"FCALL {name}" in manual
+    key = f"postroom:{{{uuid.uuid4().hex}}}:thread"
+    outcome = plain.execute_command("FCALL", "postroom_submit", 1, key, "echo", "hello", "queue", "nobody")
+    assert outcome[0] == b"queued"
+    record = client.get_run(outcome[1].decode())
+    assert record.request["messages"][0]["content"][0] == {"type": "text", "text": "hello"}
