@@ -68,7 +68,7 @@ def test_bad_input_is_one_line_and_writes_nothing(client: Dispatcher) -> None:
         {"metadata": {"x": object()}},
     ):
         with pytest.raises(InvalidInput) as caught:
-            client.submit("clerk", "x", **wrong)  # type: ignore[arg-type]
+            client.submit("clerk", "x", **wrong)
         assert "\n" not in str(caught.value)
     with pytest.raises(InvalidInput):
         client.submit("two words", "x")
@@ -206,7 +206,7 @@ def test_listings_are_paged_and_filtered(client: Dispatcher, thread: str) -> Non
     assert thread + " 6" in [each.thread_id for each in client.list_threads(limit=200).items]
     for wrong in ({"limit": 0}, {"limit": 1000}, {"cursor": "x"}):
         with pytest.raises(InvalidInput):
-            client.list_runs(**wrong)  # type: ignore[arg-type]
+            client.list_runs(**wrong)
 
 
 def test_stats_count_what_is_there(client: Dispatcher, thread: str) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from rq import Queue
 from rq.job import Job
 from rq.registry import FailedJobRegistry, StartedJobRegistry
@@ -180,7 +179,7 @@ def test_redis_cli_submits_and_cancels(client: Dispatcher, plain: Any, queue: st
     assert [entry.message["content"][0]["text"] for entry in client.messages(thread)] == ["né?", "né?"]
 
 
-def test_the_functions_are_what_the_documentation_says(plain: redis.Redis, client: Dispatcher) -> None:
+def test_the_functions_are_what_the_documentation_says(plain: Any, client: Dispatcher) -> None:
     ops.run(plain, functions.install(client.settings))
     manual = (ROOT / "docs" / "enqueue.md").read_text(encoding="utf-8")
     for name in ("postroom_submit", "postroom_cancel"):

@@ -20,14 +20,16 @@ local function submit_arguments(args)
     if given[args[i]] == nil or not args[i + 1] then return nil, 'unknown or empty option ' .. args[i] end
     given[args[i]] = args[i + 1]
   end
-  if not string.match(given.run, '^[%w_-]+$') or #given.run > 64 then return nil, 'a run id is 1 to 64 of A-Za-z0-9_-' end
+  if not string.match(given.run, '^[%w_-]+$') or #given.run > 64 then
+    return nil, 'a run id is 1 to 64 letters, digits, _ or -'
+  end
   if not ({{enqueue = 1, reject = 1, interrupt = 1}})[given.on_busy] then
     return nil, 'on_busy is enqueue, reject or interrupt here'
   end
   local priority = tonumber(given.priority)
   if not priority or priority < 0 or priority > 255 then return nil, 'priority is 0 to 255' end
-  if not (given.start_at == '' or tonumber(given.start_at)) or not (given.deadline == '' or tonumber(given.deadline)) then
-    return nil, 'start_at and deadline are milliseconds since 1970'
+  for _, time in ipairs({{given.start_at, given.deadline}}) do
+    if time ~= '' and not tonumber(time) then return nil, 'start_at and deadline are milliseconds since 1970' end
   end
   for _, name in ipairs({{args[1], given.queue}}) do
     if not string.match(name, '^[%w_][%w_.:@/-]*$') then return nil, 'not a name: ' .. name end
