@@ -37,6 +37,7 @@ class Thread:
     lock: tuple[str, int] | None = None  # worker, lease_until
     mail: list[str] = field(default_factory=list)
     accepted_mail: list[str] = field(default_factory=list)
+    seen_mail: int = 0
     now: int = 0
 
     @property
@@ -95,6 +96,7 @@ class Thread:
         if self.open != name and (self.open or self.lane[:1] != [name]):
             return False
         self.fence += 1
+        self.seen_mail = len(self.accepted_mail)
         self.open, self.lock = name, (worker, self.now + lease)
         run.status, run.fence = "running", self.fence
         return True
@@ -235,8 +237,11 @@ class Thread:
     def mail_run(self, name: str) -> None:
         """A run the scripts started for mail nobody was there to read."""
         self.arrivals += 1
+        self.seen_mail = len(self.accepted_mail)
         self.runs[name] = Run(arrival=self.arrivals)
 
     @property
     def needs_mail_run(self) -> bool:
-        return not self.open and not self.lane and bool(self.mail)
+        """Mail that no run was given yet deserves one; what a run was given and left waits for the next."""
+        fresh = len(self.accepted_mail) > self.seen_mail
+        return not self.open and not self.lane and bool(self.mail) and fresh

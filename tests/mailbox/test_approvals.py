@@ -129,3 +129,42 @@ def test_a_decision_at_the_last_moment_counts(desk: Desk) -> None:
     desk.now += 5000
     assert desk.look().doorbell is not None  # only the doorbell again, no expiry
     assert desk.client.hget(keys.calls(desk.thread, owner.run_id), "ticket:c1") == b"decided"
+
+
+def test_an_answer_to_an_old_ticket_does_not_decide_the_new_one(desk: Desk) -> None:
+    owner = asked(desk, ("c1",), expires_in=1000)
+    desk.decide(owner.run_id, "k-c1", "d1")
+    owner = desk.owner(owner.run_id, desk.claim(owner.run_id).fence)
+    desk.commit(owner, Batch(2).note_call("c1", CallStatus.RESUMING))
+    batch = Batch(3).raise_ticket("c1", {"id": "k-new", "call_id": "c1", "tool": "pay"})
+    desk.suspend(owner, WaitingReason.APPROVAL, batch=batch)
+    with pytest.raises(TicketNotFound, match="k-c1"):
+        desk.decide(owner.run_id, "k-c1", "d2")
+    desk.now += 5000  # the old ticket's time is over, the new one has none
+    assert desk.decide(owner.run_id, "k-new", "d3").outcome == "accepted"
+
+
+def test_a_ticket_expires_even_if_its_worker_named_no_time_to_wake(desk: Desk) -> None:
+    owner = desk.started()
+    ticket = {"id": "k", "call_id": "c1", "tool": "pay", "expires_at": desk.now + 1000}
+    desk.suspend(owner, WaitingReason.APPROVAL, batch=Batch(1).raise_ticket("c1", ticket))
+    desk.now += 1001
+    assert desk.look().doorbell is not None
+    assert desk.status(owner.run_id) == "queued"
+
+
+def test_a_ticket_named_like_another_call_is_not_mistaken_for_it(desk: Desk) -> None:
+    owner = desk.started()
+    batch = Batch(1).raise_ticket("c1", {"id": "k1", "call_id": "c1", "tool": "pay"})
+    batch.raise_ticket("c2", {"id": "c1", "call_id": "c2", "tool": "rm"})
+    desk.suspend(owner, WaitingReason.APPROVAL, batch=batch)
+    desk.decide(owner.run_id, "c1", "d1")
+    calls = keys.calls(desk.thread, owner.run_id)
+    assert desk.client.hmget(calls, "ticket:c1", "ticket:c2") == [b"decided", b"open"]
+
+
+def test_a_decision_id_belongs_to_one_ticket(desk: Desk) -> None:
+    owner = asked(desk)
+    desk.decide(owner.run_id, "c1", "same")
+    with pytest.raises(AlreadyDecided, match="use another id"):
+        desk.decide(owner.run_id, "c2", "same")

@@ -55,7 +55,7 @@ def test_another_version_is_refused_by_name(version: int) -> None:
         b"\x01" + b"\x91" * 5000 + b"\xc0",  # nested too deep
         b"\x01\xdd\xff\xff\xff\xff",  # a list of four thousand million
         b"\x01\xc7\x01\x05\x00",  # an extension type
-        b"\x01\x81\x01\x02",  # a map with a number for a key
+        b"\x01\x81\x90\x02",  # a map with a list for a key
         b"\x01\xa1\xff",  # text that is not UTF-8
         codec.encode(1) + b"\x00",  # something behind the value
     ],

@@ -7,7 +7,7 @@ import pytest
 from postroom.mailbox import commit, inbox, journal, keys, log
 from postroom.mailbox.commit import Batch
 from postroom.mailbox.contracts import Termination, message
-from postroom.mailbox.errors import EventsTrimmed, InvalidInput, MoveRefused
+from postroom.mailbox.errors import BodyTooLarge, EventsTrimmed, InvalidInput, MoveRefused
 from postroom.mailbox.lifecycle import CallStatus, WaitingReason
 from tests.mailbox.desk import Desk
 
@@ -220,3 +220,64 @@ def test_unread_mail_can_be_looked_at(desk: Desk) -> None:
     desk.send("m1", "one", sender="clerk")
     (mail,) = desk.run(inbox.unread(desk.thread))
     assert (mail.id, mail.sender, mail.kind, mail.at) == ("m1", "clerk", "message", desk.now)
+
+
+def test_a_batch_too_wide_for_lua_is_refused_before_it_writes(desk: Desk) -> None:
+    owner = desk.started()
+    batch = full_batch()
+    batch.events.append(["type", "wide", *(str(i) for i in range(9000))])
+    before = snapshot(desk)
+    with pytest.raises(InvalidInput, match="more than 1000 fields"):
+        desk.commit(owner, batch)
+    assert snapshot(desk) == before
+    wide = Batch(1).tell({"type": "custom", **{f"k{i}": "v" for i in range(4000)}})
+    desk.commit(owner, wide)  # the same, said through the journal, goes into the body
+    assert len(desk.events(owner.run_id)[0]) == 4002
+
+
+def test_a_call_id_may_come_again_in_a_later_step(desk: Desk) -> None:
+    owner = desk.started()
+    ask = {"role": "assistant", "tool_calls": [{"id": "call_0", "name": "look"}]}
+
+    def answer(words: str) -> dict[str, object]:
+        return {"role": "tool", "tool_call_id": "call_0", "content": [{"type": "text", "text": words}]}
+
+    desk.commit(owner, Batch(1, step=1).say(ask).note_call("call_0", CallStatus.SUCCEEDED))
+    again = Batch(2, step=2, clear_calls=True).say(answer("one")).say(ask).note_call("call_0", CallStatus.RUNNING)
+    desk.commit(owner, again)
+    desk.finish(owner, "cancelled", code="cancelled")
+    assert desk.texts() == [("assistant", ""), ("tool", "one"), ("assistant", ""), ("tool", "[tool call cancelled]")]
+
+
+def test_a_finished_call_keeps_a_result_of_several_blocks(desk: Desk) -> None:
+    owner = desk.started()
+    blocks = [{"type": "text", "text": "paid"}, {"type": "text", "text": ", receipt 7"}]
+    fields = log.fields({"role": "tool", "tool_call_id": "c", "content": blocks}, 1)
+    ask = {"role": "assistant", "tool_calls": [{"id": "c", "name": "pay"}]}
+    body = fields[fields.index("body") + 1]
+    desk.commit(owner, Batch(1, step=1).say(ask).note_call("c", CallStatus.SUCCEEDED, body=body))
+    desk.finish(owner, "cancelled", code="cancelled")
+    assert desk.texts() == [("assistant", ""), ("tool", "paid, receipt 7")]
+
+
+def test_a_step_cannot_tell_the_terminal_event_itself() -> None:
+    with pytest.raises(InvalidInput, match="finish the run"):
+        Batch(1).tell({"type": "run_finish", "termination": "natural_end"})
+
+
+def test_waiting_for_a_time_needs_one(desk: Desk) -> None:
+    with pytest.raises(InvalidInput, match="which"):
+        desk.suspend(desk.started(), WaitingReason.TIME)
+
+
+def test_texts_keep_to_the_limit_that_bodies_have() -> None:
+    for verb in (Batch(1, limit=100).say, Batch(1, limit=100).tell):
+        with pytest.raises(BodyTooLarge):
+            verb(
+                {
+                    "role": "user",
+                    "type": "text_delta",
+                    "delta": "é" * 60,
+                    "content": [{"type": "text", "text": "é" * 60}],
+                }
+            )

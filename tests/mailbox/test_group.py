@@ -6,10 +6,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis.asyncio
 
-from postroom.mailbox import lane, lock, ops, records
+from postroom.mailbox import commit, lane, lock, ops, records, scripts
 from postroom.mailbox.connect import connect_async
 from postroom.mailbox.contracts import RunRequest, message
-from postroom.mailbox.errors import NothingToDo, RunNotFound
+from postroom.mailbox.errors import InvalidInput, NothingToDo, RunNotFound
 from postroom.mailbox.group import Group
 from postroom.mailbox.settings import Settings
 from tests.mailbox.desk import LEASE, Desk
@@ -107,5 +107,56 @@ def test_reads_work_on_both_executors(server_url: str, real: redis.Redis) -> Non
         assert (await group.run(records.get_thread(desk.thread))).agent == "clerk"
         with pytest.raises(RunNotFound):
             await group.run(records.thread_of("ghost"))
+
+    with_group(server_url, body)
+
+
+def test_what_cannot_be_packed_fails_its_caller_alone(server_url: str) -> None:
+    async def body(group: Group, client: "redis.asyncio.Redis") -> None:
+        wrong = ops.Op(("ECHO", "half a pair \ud83d"), bytes)
+        outcomes = await group.run_all([ECHO, wrong, ECHO])
+        assert outcomes[::2] == [b"x", b"x"]
+        assert isinstance(outcomes[1], InvalidInput)
+
+    with_group(server_url, body)
+
+
+def test_a_loop_that_goes_down_still_lets_runs_be_given_back(server_url: str) -> None:
+    given_back = []
+
+    async def holder(group: Group) -> None:
+        try:
+            while True:
+                await group.run(ECHO)
+        finally:
+            given_back.append(await group.run(ECHO))
+
+    async def main() -> None:
+        client = await connect_async(server_url)
+        group = Group(client)
+        holders = [asyncio.create_task(holder(group)) for _ in range(5)]
+        await group.run(ECHO)
+        # What asyncio.run does when the main task is over: everything is cancelled at once.
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.wait_for(asyncio.gather(*holders, return_exceptions=True), 5)
+        await group.close()
+        await client.aclose()
+
+    asyncio.run(main())
+    assert given_back == [b"x"] * 5
+
+
+def test_forgotten_scripts_are_taught_once_for_all(server_url: str, real: redis.Redis) -> None:
+    desks = [Desk(real) for _ in range(40)]
+    owners = [desk.started() for desk in desks]
+
+    async def body(group: Group, client: "redis.asyncio.Redis") -> None:
+        real.script_flush()
+        real.config_resetstat()
+        outcomes = await group.run_all([commit.commit(owner, commit.Batch(1)) for owner in owners])
+        assert {outcome.outcome for outcome in outcomes} == {"committed"}
+        loads = real.info("commandstats")["cmdstat_script|load"]["calls"]
+        assert loads == len(scripts.NAMES)
 
     with_group(server_url, body)

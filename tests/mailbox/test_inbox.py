@@ -6,7 +6,7 @@ from postroom.mailbox import inbox
 from postroom.mailbox.errors import MailboxFull, ThreadNotFound
 from postroom.mailbox.lifecycle import WaitingReason
 from postroom.mailbox.settings import Settings
-from tests.mailbox.desk import Desk
+from tests.mailbox.desk import LEASE, Desk
 
 
 def test_mail_to_an_unknown_thread_needs_an_agent(desk: Desk) -> None:
@@ -65,3 +65,16 @@ def test_mail_keeps_its_order(desk: Desk) -> None:
     for i in range(30):
         desk.send(f"m{i}", f"word {i}")
     assert [mail.id for mail in desk.commit(owner).mail] == [f"m{i}" for i in range(30)]
+
+
+def test_mail_that_kills_its_reader_is_not_given_to_another_for_ever(desk: Desk) -> None:
+    run_id = desk.send("poison", agent="clerk").run_id
+    for _ in range(5):
+        desk.claim(run_id)
+        desk.now += LEASE + 1
+        look = desk.look()
+    assert look.dead == run_id
+    assert look.doorbell is None
+    assert [mail.id for mail in desk.run(inbox.unread(desk.thread))] == ["poison"]  # kept for whoever comes next
+    fresh = desk.send("more").run_id
+    assert [mail.id for mail in desk.claim(fresh).mail] == ["poison", "more"]

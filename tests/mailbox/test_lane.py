@@ -2,10 +2,18 @@
 
 import pytest
 
-from postroom.mailbox import inbox, keys, log
+from postroom.mailbox import inbox, keys, lane, log
 from postroom.mailbox.commit import Batch
 from postroom.mailbox.contracts import message
-from postroom.mailbox.errors import LaneFull, MailboxFull, NothingToDo, RunNotFound, ThreadBusy, ThreadNotFound
+from postroom.mailbox.errors import (
+    InvalidInput,
+    LaneFull,
+    MailboxFull,
+    NothingToDo,
+    RunNotFound,
+    ThreadBusy,
+    ThreadNotFound,
+)
 from postroom.mailbox.lifecycle import WaitingReason
 from postroom.mailbox.settings import Settings
 from tests.mailbox.desk import LEASE, Desk
@@ -263,3 +271,19 @@ def test_a_rolled_back_run_that_commits_once_more_stays_out_of_sight(desk: Desk)
     raw = desk.run(log.read(desk.thread))
     assert len(raw) == 2
     assert desk.texts() == []
+
+
+def test_a_run_id_belongs_to_one_thread(desk: Desk) -> None:
+    run_id = desk.submit().run_id
+    with pytest.raises(InvalidInput, match="in use on thread"):
+        Desk(desk.client).submit(run_id=run_id)
+    with pytest.raises(InvalidInput, match="mail-"):
+        desk.submit(run_id="mail-7")
+
+
+def test_a_cancel_by_thread_that_is_repeated_means_the_same_run(desk: Desk) -> None:
+    first, second = desk.submit().run_id, desk.submit().run_id
+    for expected in ("cancelled", "done"):
+        outcome = desk.run(lane.cancel(desk.thread, request_id="c1", now=desk.now))
+        assert (outcome.outcome, outcome.run_id) == (expected, first)
+    assert desk.status(second) == "queued"

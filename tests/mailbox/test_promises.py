@@ -445,6 +445,8 @@ def never_busy_and_forgotten(seen: See, model: Thread) -> None:
     # Stronger than the promise: a lock alone would be forgotten when it expires, so the entry is always there.
     if model.busy:
         assert seen.watched is not None
+        # A run at work is looked at as soon as its lease could have ended, however long nobody answered before.
+        assert not seen.holder or float(seen.watched) <= seen.holder.lease_until + 1
 
 
 def test_the_promises_hold_in_any_order(real: redis.Redis) -> None:

@@ -166,3 +166,12 @@ class TestRetention:
         assert desk.client.zscore(keys.THREADS, desk.thread) is None
         assert desk.client.zscore(keys.RUNS, open_run.run_id) == later
         assert desk.client.zscore(keys.THREADS, waiting.thread) == later
+
+
+def test_a_claim_after_a_long_silence_is_looked_at_when_its_lease_ends(desk: Desk) -> None:
+    run_id = desk.submit().run_id
+    for _ in range(8):
+        desk.now = desk.look().again
+    desk.look()
+    claim = desk.claim(run_id)
+    assert desk.watched() == claim.lease_until + 1

@@ -46,7 +46,7 @@ end
 """
 
 _CANCEL = """
-local function cancel_arguments(args) return {{'', args[1] or '', 'cancelled'}} end
+local function cancel_arguments(args) return {{'', args[1] or '', 'cancelled', ''}} end
 """
 
 _FUNCTION = """

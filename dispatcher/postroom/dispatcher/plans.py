@@ -29,6 +29,8 @@ T = TypeVar("T")
 Plan = Generator[list[Op[Any]], list[Any], T]
 Input = str | Message | Sequence[Message]
 MOST_PER_PAGE = 200
+# How far one call looks for runs that fit; the cursor goes on from there.
+MOST_PAGES = 20
 
 
 class Options(TypedDict, total=False):
@@ -146,10 +148,10 @@ def locate(target: str) -> Plan[tuple[str, str | None]]:
     raise NotFound(f"neither a run nor a thread is called {target!r}; it may have expired")
 
 
-def cancel(settings: Settings, /, target: str) -> Plan[lane.Cancelled]:
-    """Cancels a run, or by a thread's id its open run or else its next one."""
+def cancel(settings: Settings, /, target: str, *, request_id: str = "") -> Plan[lane.Cancelled]:
+    """Cancels a run, or by a thread's id its open run or else its next one; a retry gives the same request_id."""
     thread_id, run_id = yield from locate(target)
-    return (yield from one(lane.cancel(thread_id, run_id)))
+    return (yield from one(lane.cancel(thread_id, run_id, request_id=request_id)))
 
 
 def interrupt(settings: Settings, /, thread: str) -> Plan[lane.Interrupted]:
@@ -291,33 +293,53 @@ def list_runs(
 ) -> Plan[Page]:
     """Runs, newest first, those that fit every filter given."""
     wanted = {"status": status, "agent": agent, "thread_id": thread, "tenant": tenant}
-    names, following = yield from _names(keys.DEAD if dead else keys.RUNS, limit, cursor)
+    fitting: list[RunRecord] = []
+    place = _place(limit, cursor)
+    for _ in range(MOST_PAGES):
+        names = yield from _names(keys.DEAD if dead else keys.RUNS, place)
+        for run in (yield from _known(names)):
+            place += 1
+            if run and all(getattr(run, name) == value for name, value in wanted.items() if value):
+                fitting.append(run)
+            if len(fitting) == limit:
+                return Page(fitting, str(place))
+        if len(names) < MOST_PER_PAGE:
+            return Page(fitting, None)
+    return Page(fitting, str(place))
+
+
+def _known(names: list[str]) -> Plan[list[RunRecord | None]]:
+    """The record of each name, None where it has expired."""
     owners = yield [records.thread_of(name) for name in names]
-    known = [(owner, name) for owner, name in zip(owners, names, strict=True) if isinstance(owner, str)]
-    found = yield [records.get_run(owner, name) for owner, name in known]
-    runs = [run for run in found if isinstance(run, RunRecord)]
-    fitting = [run for run in runs if all(getattr(run, name) == value for name, value in wanted.items() if value)]
-    return Page(fitting, following)
+    # A run whose index is gone has no record either; looking for it on a thread of no name finds that out.
+    asked = [
+        records.get_run(owner if isinstance(owner, str) else "", name)
+        for owner, name in zip(owners, names, strict=True)
+    ]
+    found = yield asked
+    return [run if isinstance(run, RunRecord) else None for run in found]
 
 
 def list_threads(settings: Settings, /, *, limit: int = 50, cursor: str | None = None) -> Plan[Page]:
     """Threads, the latest active first."""
-    names, following = yield from _names(keys.THREADS, limit, cursor)
+    place = _place(limit, cursor)
+    names = (yield from _names(keys.THREADS, place))[:limit]
     found = yield [records.get_thread(name) for name in names]
-    return Page([thread for thread in found if isinstance(thread, ThreadRecord)], following)
+    known = [thread for thread in found if isinstance(thread, ThreadRecord)]
+    return Page(known, str(place + limit) if len(names) == limit else None)
 
 
-def _names(listing: str, limit: int, cursor: str | None) -> Plan[tuple[list[str], str | None]]:
+def _place(limit: int, cursor: str | None) -> int:
     if not 0 < limit <= MOST_PER_PAGE:
         raise InvalidInput(f"limit {limit} must be 1 to {MOST_PER_PAGE}")
-    offset = 0
-    if cursor is not None:
-        if not cursor.isdecimal():
-            raise InvalidInput(f"cursor {cursor!r} is not one this listing gave out")
-        offset = int(cursor)
-    command = ("ZRANGE", listing, offset, offset + limit - 1, "REV")
-    names = yield from one(Op(command, lambda reply: [name.decode() for name in reply]))
-    return names, str(offset + limit) if len(names) == limit else None
+    if cursor is not None and not cursor.isdecimal():
+        raise InvalidInput(f"cursor {cursor!r} is not one this listing gave out")
+    return int(cursor or 0)
+
+
+def _names(listing: str, place: int) -> Plan[list[str]]:
+    command = ("ZRANGE", listing, place, place + MOST_PER_PAGE - 1, "REV")
+    return (yield from one(Op(command, lambda reply: [name.decode() for name in reply])))
 
 
 def stats(settings: Settings, /) -> Plan[Stats]:

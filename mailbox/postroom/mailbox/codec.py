@@ -8,6 +8,8 @@ from postroom.mailbox.errors import BodyTooLarge, BodyUnreadable, InvalidInput
 
 VERSION = 1
 MAX_BYTES = 8 << 20
+# What a reader accepts, whatever the writer's limit was: a setting can only lower what may be written.
+READ_BYTES = 64 << 20
 _PREFIX = bytes([VERSION])
 
 
@@ -22,7 +24,7 @@ def encode(value: Any, limit: int = MAX_BYTES) -> bytes:
     return body
 
 
-def decode(body: bytes, limit: int = MAX_BYTES) -> Any:
+def decode(body: bytes, limit: int = READ_BYTES) -> Any:
     """The value of stored bytes, or one clear error."""
     if not body:
         raise BodyUnreadable("the body is empty")
@@ -31,9 +33,16 @@ def decode(body: bytes, limit: int = MAX_BYTES) -> Any:
     if body[0] != VERSION:
         raise BodyUnreadable(f"the body was written in format {body[0]}, this version reads format {VERSION}")
     try:
-        return msgpack.unpackb(body[1:], raw=False, strict_map_key=True, ext_hook=_no_extension)
+        return msgpack.unpackb(body[1:], raw=False, strict_map_key=False, ext_hook=_no_extension)
     except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
         raise BodyUnreadable(f"the body is not valid format {VERSION}: {str(error) or type(error).__name__}") from None
+
+
+def fitting(words: str, limit: int) -> str:
+    """The words, if they keep to the limit that bodies have."""
+    if len(words) > limit or (len(words) * 4 > limit and len(words.encode("utf-8", "replace")) > limit):
+        raise BodyTooLarge(f"the text has {len(words)} characters, the limit is {limit} bytes; store it elsewhere")
+    return words
 
 
 def _no_extension(code: int, data: bytes) -> Any:

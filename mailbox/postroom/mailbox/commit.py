@@ -7,6 +7,7 @@ from postroom.mailbox import codec, inbox, journal, log
 from postroom.mailbox.contracts import Termination
 from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.errors import InvalidInput
+from postroom.mailbox.events import TERMINAL
 from postroom.mailbox.lifecycle import CallStatus, TerminationKind, WaitingReason
 from postroom.mailbox.ops import Op, counted, pairs, script
 
@@ -47,13 +48,15 @@ class Batch:
     read_mail: list[str] = field(default_factory=list)
     events: list[list[Any]] = field(default_factory=list)
 
-    def say(self, message: Plain) -> "Batch":
-        """Appends a message to the log."""
-        self.messages.append(log.fields(message, self.step, self.limit))
+    def say(self, message: Plain, covers: tuple[int, int] | None = None) -> "Batch":
+        """Appends a message to the log; a summary says from where to where it `covers` what was said before."""
+        self.messages.append(log.fields(message, self.step, self.limit, covers))
         return self
 
     def tell(self, event: Plain) -> "Batch":
-        """Appends an event to the journal."""
+        """Appends an event to the journal; the one that ends a run is written with the end itself."""
+        if event["type"] == TERMINAL:
+            raise InvalidInput("a step cannot tell run_finish; finish the run instead")
         self.events.append(journal.fields(event if "step" in event else {**event, "step": self.step}, self.limit))
         return self
 
@@ -67,10 +70,11 @@ class Batch:
     def raise_ticket(self, call_id: str, ticket: Plain) -> "Batch":
         """Suspends a call behind a ticket somebody must decide; an earlier decision for the call no longer counts."""
         self.note_call(call_id, CallStatus.SUSPENDED, ticket="open", question=codec.encode(ticket, self.limit))
+        self.calls_dropped += [f"{name}:{call_id}" for name in ("decision", "decided", "expires")]
         if ticket.get("expires_at") is not None:
             self.calls[f"expires:{call_id}"] = ticket["expires_at"]
+        self.calls[f"ticket_id:{call_id}"] = ticket["id"]
         self.calls[f"call:{ticket['id']}"] = call_id
-        self.calls_dropped += [f"decision:{call_id}", f"decided:{call_id}"]
         return self
 
     def read(self, number: int) -> "Batch":
@@ -133,6 +137,8 @@ def suspend(
     now: int | None = None,
 ) -> Op[Arrivals]:
     """Writes a step after which the run waits; the outcome `continue` means that what it wanted is already there."""
+    if reason is WaitingReason.TIME and wake is None:
+        raise InvalidInput("a run that waits for a time must say which: give wake")
     told = journal.fields({"type": "run_waiting", **(event or {})}, batch.limit)[2:]
     args = [owner.run_id, owner.fence, *batch.args(), reason.value, "" if wake is None else wake, *counted(told)]
     return script("suspend", owner.thread_id, now, args, _arrivals)

@@ -286,6 +286,8 @@ class RunRequest(Contract):
 
     @model_validator(mode="after")
     def _can_be_done(self) -> "RunRequest":
+        if self.run_id.startswith("mail-"):
+            raise ValueError("run ids that begin with 'mail-' are given to runs that mail starts")
         if self.start_at is not None and self.on_busy is not OnBusy.ENQUEUE:
             raise ValueError("a delayed run can only be enqueued; leave on_busy at 'enqueue'")
         if self.on_busy is OnBusy.STEER and not self.messages:

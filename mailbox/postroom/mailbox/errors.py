@@ -223,6 +223,8 @@ BY_REPLY: dict[str, type[PostroomError]] = {
     "NOTHING": NothingToDo,
     "FENCED": FenceLost,
     "COMMITGAP": CommitGap,
+    "TOOMANY": InvalidInput,
+    "TAKEN": InvalidInput,
 }
 
 

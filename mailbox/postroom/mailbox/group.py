@@ -15,6 +15,7 @@ from redis.exceptions import NoScriptError, ResponseError
 from postroom.mailbox.ops import Command, Op, loading, pack, result
 
 T = TypeVar("T")
+Packed = tuple[bytes, "asyncio.Future[Any]"]
 
 # Redis serves one command at a time: a larger group would keep other clients waiting without saving anything more.
 MOST_AT_ONCE = 256
@@ -26,8 +27,9 @@ class Group:
     def __init__(self, client: "redis.asyncio.Redis") -> None:
         self._pool: Any = client.connection_pool
         self._connection: Any = None
-        self._waiting: list[tuple[Command, asyncio.Future[Any]]] = []
+        self._waiting: list[Packed] = []
         self._under_way: asyncio.Task[None] | None = None
+        self._teaching: asyncio.Task[None] | None = None
         self.round_trips = 0
 
     async def run(self, op: Op[T]) -> T:
@@ -35,7 +37,7 @@ class Group:
         reply = await self._send(op.command)
         if isinstance(reply, NoScriptError):
             # Nothing of a transition that was not found has happened, so it may simply be sent again.
-            await asyncio.gather(*(self._send(command) for command in loading()))
+            await self._teach()
             reply = await self._send(op.command)
         return result(op, reply)
 
@@ -51,12 +53,29 @@ class Group:
             connection, self._connection = self._connection, None
             await self._pool.release(connection)
 
+    async def _teach(self) -> None:
+        """Loads the scripts once, however many callers miss them at the same time."""
+        if self._teaching is None:
+            self._teaching = asyncio.create_task(self._load(), name="postroom-teach")
+        await asyncio.shield(self._teaching)
+
+    async def _load(self) -> None:
+        try:
+            await asyncio.gather(*(self._send(command) for command in loading()))
+        finally:
+            self._teaching = None
+
     def _send(self, command: Command) -> "asyncio.Future[Any]":
+        # Packed here, so that what cannot be packed fails its caller and nobody else in the group.
+        packed = pack([command])
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append((command, reply))
+        self._waiting.append((packed, reply))
+        self._ensure_flush()
+        return reply
+
+    def _ensure_flush(self) -> None:
         if self._under_way is None:
             self._under_way = asyncio.create_task(self._flush(), name="postroom-group")
-        return reply
 
     async def _flush(self) -> None:
         try:
@@ -72,17 +91,20 @@ class Group:
                     raise
         finally:
             self._under_way = None
+            if self._waiting:
+                # Cancelled by a loop that is going down, while others still give back what they hold.
+                self._ensure_flush()
 
-    async def _exchange(self, group: "list[tuple[Command, asyncio.Future[Any]]]") -> None:
+    async def _exchange(self, group: "list[Packed]") -> None:
         if self._connection is None:
             self._connection = await self._pool.get_connection()
         connection = self._connection
-        await connection.send_packed_command([pack(command for command, _ in group)])
+        await connection.send_packed_command([b"".join(packed for packed, _ in group)])
         self.round_trips += 1
         for _, reply in group:
             _settle(reply, await _read(connection))
 
-    async def _give_up(self, group: "list[tuple[Command, asyncio.Future[Any]]]", error: Exception) -> None:
+    async def _give_up(self, group: "list[Packed]", error: Exception) -> None:
         for _, reply in group:
             _settle(reply, error)
         if self._connection:

@@ -27,8 +27,9 @@ def fields(event: Plain, limit: int = codec.MAX_BYTES) -> list[Any]:
     for name, value in event.items():
         if name == "type" or value is None:
             continue
-        if isinstance(value, str) and name not in _RESERVED:
-            flat += [name, value]
+        # An empty text would look like a field that a script left unset.
+        if isinstance(value, str) and value and name not in _RESERVED and len(flat) < _MOST_PLAIN:
+            flat += [name, codec.fitting(value, limit)]
         else:
             rest[name] = value
     if rest:
@@ -37,21 +38,17 @@ def fields(event: Plain, limit: int = codec.MAX_BYTES) -> list[Any]:
 
 
 _RESERVED = frozenset({"at", "body"})
+_MOST_PLAIN = 64
 
 
 def entry(raw: Sequence[Any]) -> Entry:
-    """An entry from XRANGE's reply; empty words, which scripts write for what is unset, are left out."""
+    """An entry from XRANGE's reply."""
     number, flat = int(raw[0].partition(b"-")[0]), raw[1]
     found = {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
     at = int(found.pop("at", 0))
     body = found.pop("body", None)
-    event: Plain = {name: value.decode() for name, value in found.items() if value or event_words(name)}
+    event: Plain = {name: value.decode() for name, value in found.items() if value}
     return Entry(number, at, event | (codec.decode(body) if body else {}))
-
-
-def event_words(name: str) -> bool:
-    """Whether an empty text in this field means an empty text rather than nothing."""
-    return name in {"delta", "args_delta"}
 
 
 def read(thread_id: str, run_id: str, after: int = 0, count: int = 1000) -> Op[list[Entry]]:

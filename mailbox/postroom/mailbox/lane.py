@@ -45,7 +45,7 @@ def submit(request: RunRequest, settings: Settings, now: int | None = None) -> O
     messages = [each.as_dict() for each in request.messages]
     # A steering submission may turn into mail, one per message, each with an id that follows from the run's.
     mails = [
-        [f"{request.run_id}.{i}", *inbox.fields("steer", "", each, limit)]
+        [f"steer:{request.run_id}.{i}", *inbox.fields("steer", "", each, limit)]
         for i, each in enumerate(messages)
         if request.on_busy is OnBusy.STEER
     ]
@@ -75,13 +75,18 @@ def submit(request: RunRequest, settings: Settings, now: int | None = None) -> O
     return script("submit", request.thread_id, now, args, parse)
 
 
-def cancel(thread_id: str, run_id: str | None = None, code: str = "cancelled", now: int | None = None) -> Op[Cancelled]:
-    """Cancels a run in any state; without a run id, the thread's open run or else its next one."""
+def cancel(
+    thread_id: str, run_id: str | None = None, code: str = "cancelled", request_id: str = "", now: int | None = None
+) -> Op[Cancelled]:
+    """Cancels a run in any state; without a run id, the thread's open run or else its next one.
+
+    A caller that may retry such a request gives it an id, so that the retry means the same run.
+    """
 
     def parse(reply: Any) -> Cancelled:
         return Cancelled(reply[0].decode(), reply[1].decode(), doorbell(reply[2]))
 
-    return script("cancel", thread_id, now, (run_id or "", code), parse)
+    return script("cancel", thread_id, now, (run_id or "", code, request_id), parse)
 
 
 def interrupt(thread_id: str, code: str = "interrupted", now: int | None = None) -> Op[Interrupted]:

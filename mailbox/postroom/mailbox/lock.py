@@ -5,6 +5,7 @@ from typing import Any
 
 from postroom.mailbox import inbox, keys, log
 from postroom.mailbox.doorbell import Doorbell, doorbell
+from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.ops import Fields, Op, hash_fields, script
 
 
@@ -53,6 +54,9 @@ class Released:
 
 def claim(thread_id: str, run_id: str, worker: str, lease_ms: int, now: int | None = None) -> Op[Claim]:
     """Takes the thread for its head run, or raises NothingToDo."""
+    keys.check_name(worker, "worker")
+    if lease_ms <= 0:
+        raise InvalidInput(f"a lease of {lease_ms} ms is none")
 
     def parse(reply: Any) -> Claim:
         fence, until, thread, run, calls, run_state, thread_state, mail, entries = reply

@@ -4,7 +4,7 @@ An entry of plain words is plain text in Redis; whatever else a message carries 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from postroom.mailbox import codec, keys
@@ -24,21 +24,19 @@ class Entry:
     step: int
     message: Plain
     retracts: str = ""
-
-    @property
-    def covers(self) -> tuple[int, int] | None:
-        """The interval a compaction summary stands for."""
-        mark = self.message.get("metadata", {}).get("compaction")
-        return (mark["from"], mark["to"]) if mark else None
+    # The interval a summary stands for. A field of its own: metadata is the user's.
+    covers: tuple[int, int] | None = None
 
 
-def fields(message: Plain, step: int, limit: int = codec.MAX_BYTES) -> list[Any]:
+def fields(message: Plain, step: int, limit: int = codec.MAX_BYTES, covers: tuple[int, int] | None = None) -> list[Any]:
     """The stream fields of a message given as plain data (`Message.as_dict()`)."""
     flat: list[Any] = ["role", message["role"], "step", step]
+    if covers:
+        flat += ["covers", f"{covers[0]} {covers[1]}"]
     rest = {name: value for name, value in message.items() if value and name not in _PLAIN}
     content = message.get("content") or []
     if len(content) == 1 and content[0]["type"] == "text":
-        flat += ["text", content[0]["text"]]
+        flat += ["text", codec.fitting(content[0]["text"], limit)]
     elif content:
         rest["content"] = content
     for name, field in _PLAIN.items():
@@ -64,6 +62,7 @@ def entry(raw: Sequence[Any]) -> Entry:
     for name, field in _PLAIN.items():
         if field and field.encode() in found:
             message[name] = found[field.encode()].decode()
+    start, _, end = found.get(b"covers", b"").partition(b" ")
     return Entry(
         seq,
         int(found.get(b"at", 0)),
@@ -71,6 +70,7 @@ def entry(raw: Sequence[Any]) -> Entry:
         int(found.get(b"step") or 0),
         message,
         found.get(b"retracts", b"").decode(),
+        (int(start), int(end)) if end else None,
     )
 
 
@@ -100,29 +100,34 @@ def _contains(outer: Entry, inner: Entry) -> bool:
 
 
 def _paired(entries: list[Entry]) -> list[Entry]:
-    results: dict[str, Entry] = {}
+    """A result belongs to the last call of its id before it: providers give the same id again in later steps."""
+    asked: dict[str, int] = {}
+    results: dict[tuple[int, str], Entry] = {}
     for each in entries:
-        if each.message["role"] == "tool":
-            results[each.message["tool_call_id"]] = each
+        for call in each.message.get("tool_calls", ()):
+            asked[call["id"]] = each.seq
+        if each.message["role"] == "tool" and each.message["tool_call_id"] in asked:
+            call_id = each.message["tool_call_id"]
+            results[asked[call_id], call_id] = each
     # The last result of a call counts; an internal one takes the call back.
-    answered = {call for call, each in results.items() if each.message.get("visibility") != "internal"}
-    return [kept for each in entries if (kept := _keep(each, results, answered))]
+    shown = {at: each for at, each in results.items() if each.message.get("visibility") != "internal"}
+    kept_results = {each.seq for each in shown.values()}
+    return [kept for each in entries if (kept := _keep(each, shown, kept_results))]
 
 
-def _keep(each: Entry, results: dict[str, Entry], answered: set[str]) -> Entry | None:
+def _keep(each: Entry, shown: dict[tuple[int, str], Entry], kept_results: set[int]) -> Entry | None:
     message = each.message
     if message["role"] == "tool":
-        call = message["tool_call_id"]
-        return each if call in answered and results[call] is each else None
+        return each if each.seq in kept_results else None
     calls = message.get("tool_calls")
     if not calls:
         return each
-    left = [call for call in calls if call["id"] in answered]
+    left = [call for call in calls if (each.seq, call["id"]) in shown]
     if len(left) == len(calls):
         return each
     if not left and not message.get("content"):
         return None
-    return Entry(each.seq, each.at, each.run, each.step, {**message, "tool_calls": left}, each.retracts)
+    return replace(each, message={**message, "tool_calls": left})
 
 
 def read(thread_id: str, after: int = 0, count: int = 1000) -> Op[list[Entry]]:

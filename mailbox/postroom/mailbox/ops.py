@@ -12,7 +12,7 @@ import redis
 from redis.exceptions import NoScriptError, ResponseError
 
 from postroom.mailbox import keys, scripts
-from postroom.mailbox.errors import from_reply
+from postroom.mailbox.errors import InvalidInput, from_reply
 
 Command = tuple[str | bytes | int | float, ...]
 Fields = dict[str, bytes]
@@ -102,7 +102,10 @@ def load_scripts(client: redis.Redis) -> None:
 
 def pack(commands: Iterable[Command]) -> bytes:
     """Commands as bytes; redis-py's asyncio client would do this in Python, which was most of a commit's cost."""
-    return b"".join(map(_pack, commands))
+    try:
+        return b"".join(map(_pack, commands))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"this cannot be sent to Redis: {error}") from None
 
 
 def exchange(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:

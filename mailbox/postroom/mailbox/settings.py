@@ -6,16 +6,28 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from postroom.mailbox.codec import READ_BYTES
 from postroom.mailbox.errors import InvalidInput
 
 SECOND = 1_000
 DAY = 24 * 60 * 60 * SECOND
 
 
+# Longer than any machine lives, and still a time that Redis can count to.
+MOST = 10**12
+
+
 def _positive(text: str) -> int:
     number = int(text)
-    if number <= 0:
-        raise ValueError("not a positive whole number")
+    if not 0 < number <= MOST:
+        raise ValueError(f"not a whole number from 1 to {MOST}")
+    return number
+
+
+def _size(text: str) -> int:
+    number = _positive(text)
+    if number > READ_BYTES:
+        raise ValueError(f"more than {READ_BYTES}, which no reader accepts")
     return number
 
 
@@ -38,7 +50,7 @@ class Settings:
     run_retention_ms: int = _setting(7 * DAY, _positive, "how long a finished run, its journal and its index stay")
     thread_retention_ms: int = _setting(30 * DAY, _positive, "how long an idle thread and its log stay")
     dedupe_ms: int = _setting(DAY, _positive, "how long an idempotency key outlives its run")
-    max_body_bytes: int = _setting(8 << 20, _positive, "largest encoded message, request, state value or event")
+    max_body_bytes: int = _setting(8 << 20, _size, "largest encoded message, request, state value or event")
     max_lane: int = _setting(1_000, _positive, "most runs queued on one thread")
     max_mail: int = _setting(1_000, _positive, "most unread mail in one mailbox")
     max_events: int = _setting(10_000, _positive, "events kept in a run's journal before the oldest are trimmed")

@@ -3,7 +3,7 @@
 -- {fence, lease_until, thread, run, calls, run state, thread state, unread mail, log from the last compaction mark}.
 local run, worker, lease = take(), take(), take()
 local run_key = run_key_of(run)
-local thread = read(thread_key, 'open', 'fence', 'mark')
+local thread = read(thread_key, 'open', 'fence', 'mark', 'mail')
 local record = read(run_key, 'status', 'started', 'start_at', 'deadline')
 
 local function nothing(why) return refuse('NOTHING', 'run ' .. run .. ' ' .. why) end
@@ -17,8 +17,9 @@ if (tonumber(record.deadline) or now + 1) <= now then return nothing('has passed
 
 local fence = text((tonumber(thread.fence) or 0) + 1)
 local till = write_lock(run, worker, fence, lease)
+look_by(till + 1)
 redis.call('ZREM', lane_key, run)
-redis.call('HSET', thread_key, 'open', run, 'fence', fence, 'updated', now_text)
+redis.call('HSET', thread_key, 'open', run, 'fence', fence, 'mail_seen', thread.mail, 'updated', now_text)
 redis.call('HSET', run_key, 'status', 'running', 'fence', fence, 'worker', worker, 'updated', now_text,
   'started', record.started ~= '' and record.started or now_text, 'unanswered', '0')
 local from = thread.mark ~= '' and thread.mark or '-'

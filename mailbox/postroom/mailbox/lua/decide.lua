@@ -10,12 +10,22 @@ if record.status == '' then return refuse('NORUN', 'run ' .. run .. ' does not e
 local fresh = {}
 for i = 1, tonumber(take()) do
   local target, id, action, by, body = unpack(ARGV, take_span())
-  if redis.call('HEXISTS', run_key, 'decided:' .. id) == 0 then
+  local earlier = redis.call('HGET', run_key, 'decided:' .. id)
+  if earlier and earlier ~= target then
+    return refuse('DECIDED', 'decision ' .. id .. ' of run ' .. run .. ' was given for ' .. earlier .. '; use another id')
+  end
+  if not earlier then
     if record.status == 'done' then return refuse('RUNDONE', 'run ' .. run .. ' has ended; nothing is left to decide') end
-    local call = redis.call('HGET', calls_key, 'call:' .. target) or target
-    local journal = read(calls_key, 'status:' .. call, 'ticket:' .. call, 'expires:' .. call, 'decided:' .. call)
+    -- A call id comes first; a ticket id counts only while it is the call's present ticket.
+    local call = target
+    if redis.call('HEXISTS', calls_key, 'ticket:' .. call) == 0 then
+      call = redis.call('HGET', calls_key, 'call:' .. target) or target
+    end
+    local journal = read(calls_key, 'status:' .. call, 'ticket:' .. call, 'ticket_id:' .. call, 'expires:' .. call,
+      'decided:' .. call)
     local ticket = journal['ticket:' .. call]
-    if ticket == '' or journal['status:' .. call] ~= 'suspended' then
+    local names_it = target == call or target == journal['ticket_id:' .. call]
+    if ticket == '' or journal['status:' .. call] ~= 'suspended' or not names_it then
       return refuse('NOTICKET', 'run ' .. run .. ' has no open ticket ' .. target)
     end
     if ticket == 'decided' or fresh[call] then
@@ -25,7 +35,7 @@ for i = 1, tonumber(take()) do
       return refuse('EXPIRED', 'ticket ' .. target .. ' of run ' .. run .. ' expired at ' .. journal['expires:' .. call])
     end
     fresh[call] = true
-    fresh[#fresh + 1] = {call = call, id = id, action = action, by = by, body = body}
+    fresh[#fresh + 1] = {call = call, target = target, id = id, action = action, by = by, body = body}
   end
 end
 if #fresh == 0 then return {'again', record.status, false} end
@@ -33,7 +43,7 @@ if #fresh == 0 then return {'again', record.status, false} end
 for _, decision in ipairs(fresh) do
   redis.call('HSET', calls_key, 'ticket:' .. decision.call, 'decided', 'decision:' .. decision.call, decision.body,
     'decided:' .. decision.call, decision.action .. ' ' .. decision.id)
-  redis.call('HSET', run_key, 'decided:' .. decision.id, decision.call)
+  redis.call('HSET', run_key, 'decided:' .. decision.id, decision.target)
   redis.call('HINCRBY', run_key, 'decisions', 1)
   emit(run, 'type', 'decision_received', 'id', decision.id, 'call', decision.call, 'action', decision.action,
     'by', decision.by)

@@ -5,7 +5,7 @@
 local kind, code, message = take(), take(), take()
 local event_first, event_last = take_span()
 if already_applied() then return arrivals(status == 'running' and 'continue' or 'again', false) end
-local refusal = check_owner() or check_calls()
+local refusal = check_owner() or check_sections()
 if refusal then return refusal end
 apply_batch()
 if kind == 'natural_end' and cancel == '' and redis.call('EXISTS', mailbox_key) == 1 then

@@ -24,8 +24,9 @@ end
 local reader = thread.open ~= '' and thread.open or redis.call('ZRANGE', lane_key, 0, 0)[1]
 if not reader then
   keep_thread_alive()
-  reader = start_for_mail()
+  reader = name_mail_run()
   local number = post(mail_id, reader, keep_dedupe, unpack(ARGV, first, last))
+  start_for_mail(reader)
   return {'accepted', number, reader, ring(reader)}
 end
 local number = post(mail_id, reader, keep_dedupe, unpack(ARGV, first, last))

@@ -17,7 +17,9 @@ if mails[1] then
   local reader = seen and string.match(seen, '^%d+ (%S+)$')
   if reader then return {'again', reader, false, {}} end
 end
-if redis.call('EXISTS', run_key) == 1 then return {'again', run, false, {}} end
+local owner = redis.call('GET', 'postroom:run:' .. run)
+if owner == thread_id then return {'again', run, false, {}} end
+if owner then return refuse('TAKEN', 'run id ' .. run .. ' is in use on thread ' .. owner .. '; choose another') end
 
 local thread = read(thread_key, 'open', 'agent', 'epoch', 'created', 'arrivals')
 local queued = redis.call('ZCARD', lane_key)
@@ -30,7 +32,8 @@ if busy and (mode == 'reject' or (mode == 'enqueue' and waiting and on_waiting =
 end
 local makes_room = mode == 'interrupt' or mode == 'rollback'
 local steers = mode == 'steer' and thread.open ~= ''
-local ahead = start_at ~= '' and redis.call('ZCARD', timers_key) or queued
+local delayed = start_at ~= '' and tonumber(start_at) > now
+local ahead = delayed and redis.call('ZCARD', timers_key) or queued
 if ahead >= max_lane and not makes_room and not steers then
   return refuse('LANEFULL', 'the thread has ' .. ahead .. ' queued runs, the limit is ' .. max_lane .. '; try later')
 end
@@ -73,7 +76,7 @@ if deadline ~= '' then
   redis.call('HSET', run_key, 'deadline', deadline)
   redis.call('ZADD', timers_key, deadline, 'deadline ' .. run)
 end
-if start_at ~= '' and tonumber(start_at) > now then
+if delayed then
   redis.call('HSET', run_key, 'start_at', start_at)
   redis.call('ZADD', timers_key, start_at, 'start ' .. run)
   look_by(start_at)

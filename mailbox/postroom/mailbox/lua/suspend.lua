@@ -5,27 +5,30 @@
 local reason, wake = take(), take()
 local event_first, event_last = take_span()
 if already_applied() then return arrivals(status == 'running' and 'continue' or 'again') end
-local refusal = check_owner() or check_calls()
+local refusal = check_owner() or check_sections()
 if refusal then return refusal end
 apply_batch()
 
-local function arrived()
-  if cancel ~= '' then return true end
-  if WOKEN_BY_MAIL[reason] and redis.call('EXISTS', mailbox_key) == 1 then return true end
-  local flat = redis.call('HGETALL', run_key .. ':calls')
-  local decided = {}
-  for i = 1, #flat, 2 do
-    local call = string.match(flat[i], '^decision:(.*)$')
-    if call then decided[call] = true end
+-- Whether what the run would wait for is there, and when its first open ticket expires.
+local function look_around()
+  local there = cancel ~= '' or (WOKEN_BY_MAIL[reason] and redis.call('EXISTS', mailbox_key) == 1)
+  local flat, journal, expiry = redis.call('HGETALL', run_key .. ':calls'), {}, nil
+  for i = 1, #flat, 2 do journal[flat[i]] = flat[i + 1] end
+  for name, status in pairs(journal) do
+    local call = string.match(name, '^status:(.*)$')
+    if call and status == 'suspended' then
+      if journal['decision:' .. call] then there = true end
+      local expires = tonumber(journal['expires:' .. call])
+      if expires and journal['ticket:' .. call] == 'open' and (not expiry or expires < expiry) then expiry = expires end
+    end
   end
-  for i = 1, #flat, 2 do
-    local call = string.match(flat[i], '^status:(.*)$')
-    if call and decided[call] and flat[i + 1] == 'suspended' then return true end
-  end
-  return false
+  return there, expiry
 end
 
-if arrived() then return arrivals('continue') end
+local there, expiry = look_around()
+if there then return arrivals('continue') end
+-- A ticket expires whether or not its worker thought of waking up for that.
+if expiry and (wake == '' or tonumber(wake) > expiry + 1) then wake = text(expiry + 1) end
 redis.call('HSET', run_key, 'status', 'waiting', 'waiting', reason, 'wake', wake, 'worker', '', 'updated', now_text)
 if wake ~= '' then
   redis.call('ZADD', timers_key, wake, 'wake ' .. run)

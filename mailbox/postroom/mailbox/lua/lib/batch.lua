@@ -23,7 +23,7 @@ local function already_applied() return record[2] == fence and number <= commits
 local function check_owner()
   if not status then return refuse('NORUN', 'run ' .. run .. ' does not exist or has expired') end
   if status ~= 'running' or thread[1] ~= run or thread[2] ~= fence then
-    return refuse('FENCED', 'run ' .. run .. ' is ' .. status .. ' and the thread is at fence ' .. thread[2] ..
+    return refuse('FENCED', 'run ' .. run .. ' is ' .. status .. ' and the thread is at fence ' .. (thread[2] or '0') ..
       ', not ' .. fence .. '; this activation is over')
   end
   if number ~= commits + 1 then
@@ -32,29 +32,34 @@ local function check_owner()
   end
 end
 
-local function check_call(name, new)
-  local old = redis.call('HGET', run_key .. ':calls', name) or 'new'
+local function check_call(name, new, cleared)
+  local old = not cleared and redis.call('HGET', run_key .. ':calls', name) or 'new'
   local machine = call_machine()
   if not machine[new] or not (old == new or machine[old][new]) then
     return refuse('BADMOVE', 'call ' .. string.sub(name, 8) .. ' cannot move from ' .. old .. ' to ' .. new)
   end
 end
 
-local function check_calls()
+-- Lua cannot unpack more than a few thousand items at once, and must not find that out halfway.
+local MOST_FIELDS = 1000
+
+local function check_sections()
   for i, kind in ipairs(kinds) do
     if kind == 'call' then
       for place = firsts[i], lasts[i], 2 do
-        local refusal = string.sub(ARGV[place], 1, 7) == 'status:' and check_call(ARGV[place], ARGV[place + 1])
+        local refusal = string.sub(ARGV[place], 1, 7) == 'status:'
+          and check_call(ARGV[place], ARGV[place + 1], kinds[1] == 'clear-calls')
         if refusal then return refusal end
       end
+    elseif (kind == 'say' or kind == 'tell') and lasts[i] - firsts[i] >= MOST_FIELDS then
+      return refuse('TOOMANY', 'a message or event of run ' .. run .. ' has more than ' .. MOST_FIELDS .. ' fields')
     end
   end
 end
 
--- Lua cannot unpack more than a few thousand items at once.
 local function in_slices(command, key, first, last)
-  for from = first, last, 1000 do
-    redis.call(command, key, unpack(ARGV, from, math.min(from + 999, last)))
+  for from = first, last, MOST_FIELDS do
+    redis.call(command, key, unpack(ARGV, from, math.min(from + MOST_FIELDS - 1, last)))
   end
 end
 

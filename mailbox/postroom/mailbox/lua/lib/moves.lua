@@ -47,10 +47,13 @@ local function settle_calls(run, step, reason)
     return first < second
   end)
   for _, call in ipairs(order) do
-    local message = {'role', 'tool', 'run', run, 'step', step, 'call', call, 'text', '[tool call ' .. reason .. ']'}
-    if CALL_DONE[journal['status:' .. call]] and journal['text:' .. call] then
-      message[10] = journal['text:' .. call]
-      if journal['body:' .. call] then message[11], message[12] = 'body', journal['body:' .. call] end
+    local words, body = '[tool call ' .. reason .. ']', nil
+    if CALL_DONE[journal['status:' .. call]] then words, body = journal['text:' .. call], journal['body:' .. call] end
+    local message = {'role', 'tool', 'run', run, 'step', step, 'call', call}
+    if words or not body then message[9], message[10] = 'text', words or '' end
+    if body then
+      message[#message + 1] = 'body'
+      message[#message + 1] = body
     end
     append_log(unpack(message))
   end
@@ -104,9 +107,11 @@ local function end_cancelled(run, code)
 end
 
 -- A run for mail that found no run to read it; no caller is there to name it, so it is numbered.
-local function start_for_mail()
-  local thread = read(thread_key, 'agent', 'queue', 'epoch', 'keep_run')
-  local run = 'mail-' .. redis.call('INCR', 'postroom:mail-runs')
+local function name_mail_run() return 'mail-' .. redis.call('INCR', 'postroom:mail-runs') end
+
+local function start_for_mail(run)
+  local thread = read(thread_key, 'agent', 'queue', 'epoch', 'keep_run', 'mail')
+  redis.call('HSET', thread_key, 'mail_seen', thread.mail)
   redis.call('HSET', run_key_of(run), 'status', 'queued', 'agent', thread.agent, 'queue', thread.queue,
     'epoch', thread.epoch, 'priority', '128', 'keep', thread.keep_run, 'origin', 'mail',
     'created', now_text, 'updated', now_text, 'step', '0', 'attempts', '0', 'commits', '0')
@@ -116,13 +121,16 @@ local function start_for_mail()
 end
 
 -- After the open run has left: the next one's doorbell, a run for mail left unread, or an idle thread that may expire.
+-- Mail gets a run of its own once: what one run was given and left unread waits for the next, or it would run for ever.
 local function hand_over()
-  local thread = read(thread_key, 'open', 'keep_thread')
+  local thread = read(thread_key, 'open', 'keep_thread', 'mail', 'mail_seen')
   if thread.open ~= '' then return nil end
   local head = redis.call('ZRANGE', lane_key, 0, 0)[1]
-  if not head and redis.call('EXISTS', mailbox_key) == 1 then head = start_for_mail() end
+  local fresh_mail = (tonumber(thread.mail) or 0) > (tonumber(thread.mail_seen) or 0)
+  if not head and fresh_mail and redis.call('EXISTS', mailbox_key) == 1 then head = start_for_mail(name_mail_run()) end
   if head then return ring(head) end
   if redis.call('EXISTS', timers_key) == 0 then
+    redis.call('PEXPIRE', mailbox_key, thread.keep_thread)
     redis.call('PEXPIRE', thread_key, thread.keep_thread)
     redis.call('PEXPIRE', log_key, thread.keep_thread)
     redis.call('PEXPIRE', base .. 'state', thread.keep_thread)
@@ -133,6 +141,7 @@ end
 
 -- A thread that gets work again must not expire under it.
 local function keep_thread_alive()
+  redis.call('PERSIST', mailbox_key)
   redis.call('PERSIST', thread_key)
   redis.call('PERSIST', log_key)
   redis.call('PERSIST', base .. 'state')
