@@ -287,3 +287,30 @@ def test_a_cancel_by_thread_that_is_repeated_means_the_same_run(desk: Desk) -> N
         outcome = desk.run(lane.cancel(desk.thread, request_id="c1", now=desk.now))
         assert (outcome.outcome, outcome.run_id) == (expected, first)
     assert desk.status(second) == "queued"
+
+
+def test_a_rolled_back_summary_does_not_take_the_conversation_with_it(desk: Desk) -> None:
+    first = desk.started()
+    desk.finish(first, batch=Batch(1, step=1).say(message("user", "my name is Ann").as_dict()))
+    second = desk.started()
+    summary = message("system", "Ann said hello").as_dict()
+    desk.commit(second, Batch(1, step=1, thread_fields={"mark": 2}).say(summary, covers=(1, 1)))
+    third = desk.submit(on_busy="rollback").run_id
+    desk.finish(second, "cancelled")
+    claim = desk.claim(third)
+    assert [each.message["content"][0]["text"] for each in log.view(claim.log)] == ["my name is Ann"]
+
+
+def test_only_an_idle_thread_can_be_deleted(desk: Desk) -> None:
+    delayed = desk.submit(start_at=desk.now + 1000).run_id
+    with pytest.raises(ThreadBusy, match=delayed):
+        desk.run(lane.delete(desk.thread, desk.now))
+    desk.cancel(delayed)
+    assert desk.run(lane.delete(desk.thread, desk.now)) == 0
+
+
+@pytest.mark.parametrize("run_id", ["R:state", "a b", ""])
+def test_a_run_id_that_could_name_another_key_is_refused(desk: Desk, run_id: str) -> None:
+    desk.submit()
+    with pytest.raises(InvalidInput):
+        desk.claim(run_id)

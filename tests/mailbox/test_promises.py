@@ -125,12 +125,17 @@ class Fleet(RuleBasedStateMachine):
         model = self.model(thread)
         expected = model.submit(run, mode, on_waiting, priority, start_at)
         if expected == "steered":
-            model.send(f"{run}.0")
+            model.send(f"steer:{run}.0")
         found = self.ask(lane.submit(parse(RunRequest, fields), Settings(), self.now), again)
         outcome = found if isinstance(found, str) else found.outcome
         assert outcome == ("again" if again and expected not in {"thread_busy"} else expected)
 
-    @rule(where=threads_, worker=st.sampled_from(WORKERS), which=st.integers(0, 20), head=st.booleans())
+    @rule(
+        where=threads_,
+        worker=st.sampled_from(WORKERS),
+        which=st.integers(0, 20),
+        head=st.sampled_from([True, True, True, False]),
+    )
     def claim(self, where: int, worker: str, which: int, head: bool) -> None:
         thread = self.pick(where)
         model = self.model(thread)
@@ -204,11 +209,17 @@ class Fleet(RuleBasedStateMachine):
             (run,) = self.client.zrange(keys.lane(thread), 0, -1)
             model.mail_run(run.decode())
 
-    pick_belief = st.integers(0, 50)
+    pick_belief = st.sampled_from([0, 0, 0, 0, 0, 1, 2, 7, 30])
 
     def belief(self, index: int) -> Belief:
         # Mostly the youngest beliefs, sometimes a very old one.
         return self.beliefs[-1 - index % len(self.beliefs)]
+
+    @rule(where=threads_, worker=st.sampled_from(WORKERS), read=st.booleans(), again=st.booleans())
+    def claim_and_commit(self, where: int, worker: str, read: bool, again: bool) -> None:
+        self.claim(where, worker, 0, True)
+        if self.beliefs:
+            self.commit(0, read, again)
 
     @precondition(lambda self: self.beliefs)
     @rule(index=pick_belief, read=st.booleans(), again=st.booleans())
@@ -295,7 +306,9 @@ class Fleet(RuleBasedStateMachine):
     def cancel(self, where: int, which: int, again: bool) -> None:
         thread = self.pick(where)
         model = self.model(thread)
-        run = list(model.runs)[which % len(model.runs)]
+        left = [name for name, each in model.runs.items() if each.status != "done"]
+        names = left if left and which % 4 else list(model.runs)
+        run = names[which % len(names)]
         expected = model.cancel(run)
         found = self.ask(lane.cancel(thread, run, now=self.now), again)
         assert not isinstance(found, str)
@@ -303,19 +316,23 @@ class Fleet(RuleBasedStateMachine):
         if expected == "cancelled":
             self.adopt_mail_run(thread)
 
-    @rule(where=threads_)
-    def interrupt(self, where: int) -> None:
+    @rule(where=threads_, really=st.sampled_from([False, False, True]))
+    def interrupt(self, where: int, really: bool) -> None:
+        if not really:
+            return
         thread = self.pick(where)
         self.model(thread).interrupt("interrupted")
         found = self.ask(lane.interrupt(thread, now=self.now))
         assert not isinstance(found, str)
         self.started_for_mail(thread, found.doorbell)
 
+    @precondition(lambda self: any(run.ticket for model in self.threads.values() for run in model.runs.values()))
     @rule(where=threads_, which=st.integers(0, 20), again=st.booleans())
     def decide(self, where: int, which: int, again: bool) -> None:
         thread = self.pick(where)
         model = self.model(thread)
-        run = list(model.runs)[which % len(model.runs)]
+        asked = [name for name, each in model.runs.items() if each.ticket] or list(model.runs)
+        run = asked[which % len(asked)]
         decision = Decision(id=self.fresh("d"), target="k", action="allow_once")
         expected = model.decide(run, False)
         found = self.ask(approvals.decide(thread, run, [decision], now=self.now), again)
@@ -347,7 +364,7 @@ class Fleet(RuleBasedStateMachine):
         else:
             self.started_for_mail(thread, found.doorbell)
 
-    @rule(by=st.sampled_from([1, 400, LEASE, LEASE + 1, 6000]))
+    @rule(by=st.sampled_from([1, 1, 400, 400, LEASE, LEASE + 1, 6000]))
     def time_passes(self, by: int) -> None:
         self.now += by
 
@@ -457,7 +474,7 @@ def test_the_promises_hold_in_any_order(real: redis.Redis) -> None:
     run_state_machine_as_test(
         OnThisServer,
         settings=settings(
-            max_examples=examples, stateful_step_count=60, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples, stateful_step_count=80, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
 

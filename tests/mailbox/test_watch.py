@@ -52,7 +52,8 @@ def test_the_fifth_crash_is_the_last(desk: Desk) -> None:
 def test_a_lost_doorbell_rings_again_ever_more_patiently(desk: Desk) -> None:
     run_id = desk.submit().run_id
     waits = []
-    for _ in range(9):
+    for ring in range(1, 10):
+        desk.client.delete(f"rq:job:{run_id}-{ring}")  # whoever took it died before claiming
         again = desk.look().again
         waits.append(again - desk.now)
         desk.now = again - 1
@@ -175,3 +176,23 @@ def test_a_claim_after_a_long_silence_is_looked_at_when_its_lease_ends(desk: Des
     desk.look()
     claim = desk.claim(run_id)
     assert desk.watched() == claim.lease_until + 1
+
+
+def test_a_doorbell_that_still_lies_in_its_queue_is_not_rung_for_again_at_once(desk: Desk) -> None:
+    run_id = desk.submit(queue="busy").run_id
+    for _ in range(3):
+        desk.now = desk.look().again
+        assert desk.look().doorbell is None
+    desk.now = desk.look().again
+    assert desk.look().doorbell is not None  # believed long enough: the same job once more
+    assert desk.client.lrange("rq:queue:busy", 0, -1).count(f"{run_id}-1".encode()) == 2
+    assert not desk.client.exists(f"rq:job:{run_id}-2")
+
+
+def test_a_thread_open_for_a_run_that_is_gone_is_freed(desk: Desk) -> None:
+    owner = desk.started()
+    following = desk.submit().run_id
+    desk.client.delete(keys.run(desk.thread, owner.run_id))
+    bell = desk.look().doorbell
+    assert bell is not None
+    assert bell.run_id == following

@@ -14,7 +14,7 @@ import socket
 from redis.exceptions import RedisError
 
 from postroom.dispatcher import doorbells
-from postroom.mailbox import keys, watch
+from postroom.mailbox import fleet, keys, watch
 from postroom.mailbox.group import Group
 from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
@@ -92,6 +92,10 @@ class Sweeper:
         ):
             await self.group.run(watch.tidy(listing, now - kept, now))
         await doorbells.drop_abandoned(self.group, now)
+        names = await self.group.run(fleet.names())
+        pulses = await self.group.run_all([fleet.pulse(name) for name in names])
+        silent = [name for name, pulse in zip(names, pulses, strict=True) if pulse is None]
+        await self.group.run_all([op for name in silent for op in fleet.leave(name)])
 
 
 async def release_dead(group: Group, settings: Settings, worker: str) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 from postroom.mailbox import codec
 from postroom.mailbox.contracts import Decision
 from postroom.mailbox.doorbell import Doorbell, doorbell
+from postroom.mailbox.keys import check_token
 from postroom.mailbox.ops import Op, counted_lists, script
 
 
@@ -27,6 +28,7 @@ def decide(
     now: int | None = None,
 ) -> Op[Decided]:
     """Records decisions for suspended calls, each named by its call id or its ticket id."""
+    check_token(run_id, "run id")
     rows = [
         [each.target, each.id, each.action.value, each.by or "", codec.encode(each.as_dict(), limit)]
         for each in decisions

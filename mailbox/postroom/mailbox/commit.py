@@ -8,6 +8,7 @@ from postroom.mailbox.contracts import Termination
 from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.events import TERMINAL
+from postroom.mailbox.keys import check_id, check_token
 from postroom.mailbox.lifecycle import CallStatus, TerminationKind, WaitingReason
 from postroom.mailbox.ops import Op, counted, pairs, script
 
@@ -25,6 +26,9 @@ class Owner:
     thread_id: str
     run_id: str
     fence: int
+
+    def __post_init__(self) -> None:
+        check_token(self.run_id, "run id")
 
 
 @dataclass(slots=True)
@@ -62,7 +66,7 @@ class Batch:
 
     def note_call(self, call_id: str, status: CallStatus, **more: Any) -> "Batch":
         """Moves a tool call in the journal; `more` may hold name, index, text, body, ticket, expires, question."""
-        self.calls[f"status:{call_id}"] = status.value
+        self.calls[f"status:{check_id(call_id, 'call id')}"] = status.value
         for name, value in more.items():
             self.calls[f"{name}:{call_id}"] = value
         return self

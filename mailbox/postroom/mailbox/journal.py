@@ -67,5 +67,5 @@ def _without_gap(run_id: str, after: int, raw: Sequence[Any]) -> list[Entry]:
     found = [entry(each) for each in raw]
     if found and found[0].number > after + 1:
         first = found[0].number
-        raise EventsTrimmed(f"events {after + 1} to {first - 1} of run {run_id} are trimmed; read on from {first}")
+        raise EventsTrimmed(f"events {after + 1} to {first - 1} of run {run_id} are trimmed; the first left is {first}")
     return found

@@ -6,6 +6,7 @@ from typing import Any
 from postroom.mailbox import codec, inbox
 from postroom.mailbox.contracts import OnBusy, RunRequest
 from postroom.mailbox.doorbell import Doorbell, doorbell
+from postroom.mailbox.keys import check_token
 from postroom.mailbox.ops import Op, counted, counted_lists, pairs, script
 from postroom.mailbox.settings import Settings
 
@@ -82,6 +83,9 @@ def cancel(
 
     A caller that may retry such a request gives it an id, so that the retry means the same run.
     """
+
+    if run_id:
+        check_token(run_id, "run id")
 
     def parse(reply: Any) -> Cancelled:
         return Cancelled(reply[0].decode(), reply[1].decode(), doorbell(reply[2]))

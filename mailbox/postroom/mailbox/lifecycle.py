@@ -1,4 +1,4 @@
-"""The three state machines, as tables; the scripts are given the same tables, so both sides refuse the same moves."""
+"""The three state machines, as tables. Scripts are given the one of calls; tests hold them to the other two."""
 
 from enum import StrEnum
 

@@ -54,6 +54,7 @@ class Released:
 
 def claim(thread_id: str, run_id: str, worker: str, lease_ms: int, now: int | None = None) -> Op[Claim]:
     """Takes the thread for its head run, or raises NothingToDo."""
+    keys.check_token(run_id, "run id")
     keys.check_name(worker, "worker")
     if lease_ms <= 0:
         raise InvalidInput(f"a lease of {lease_ms} ms is none")

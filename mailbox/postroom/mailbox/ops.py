@@ -33,6 +33,7 @@ def script(
     name: str, thread_id: str, now: int | None, args: Sequence[str | bytes | int], parse: Callable[[Any], T]
 ) -> Op[T]:
     """A transition on one thread; without `now` the server's clock counts."""
+    keys.check_id(thread_id, "thread id")
     clock = "" if now is None else now
     return Op(("EVALSHA", scripts.load(name).sha, 1, keys.thread(thread_id), clock, *args), parse)
 

@@ -9,7 +9,7 @@ from postroom.mailbox.errors import RunNotFound, ThreadNotFound
 from postroom.mailbox.ops import Fields, Op, hash_fields
 
 # Fields stored as a body; everything else is plain text.
-_BODIES = frozenset({"request", "parent", "usage"})
+_BODIES = frozenset({"request", "parent", "usage", "output", "config"})
 
 
 def run_record(thread_id: str, run_id: str, fields: Fields) -> RunRecord:

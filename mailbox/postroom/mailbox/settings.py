@@ -31,6 +31,10 @@ def _size(text: str) -> int:
     return number
 
 
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
 def _setting(default: Any, parse: Callable[[str], Any], about: str) -> Any:
     return field(default=default, metadata={"parse": parse, "about": about})
 
@@ -40,7 +44,7 @@ class Settings:
     """What an operator may change; times are milliseconds, sizes bytes."""
 
     redis_url: str | None = _setting(None, str, "server to use; unset means the embedded one")
-    data_dir: Path = _setting(Path(".postroom"), Path, "where the embedded server keeps its data")
+    data_dir: Path = _setting(Path(".postroom"), _path, "where the embedded server keeps its data")
     app: str | None = _setting(None, str, "module:app that workers serve")
     lease_ms: int = _setting(10 * SECOND, _positive, "how long a worker holds a thread without renewing")
     heartbeat_ms: int = _setting(3 * SECOND, _positive, "how often a worker renews its leases and says it is alive")
@@ -59,12 +63,16 @@ class Settings:
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> "Settings":
         """Settings from `POSTROOM_*`; an unreadable value is refused by name, an empty one counts as unset."""
         source = os.environ if environ is None else environ
+        parsers = {item.name: item.metadata["parse"] for item in fields(cls)}
         values: dict[str, Any] = {}
-        for item in fields(cls):
-            text = source.get(variable(item.name), "")
+        for name, parse in parsers.items():
+            text = source.get(variable(name), "")
             if text:
-                values[item.name] = _parse(item.name, item.metadata["parse"], text)
-        return cls(**values | {name: value for name, value in overrides.items() if value is not None})
+                values[name] = _parse(name, parse, text)
+        for name, value in overrides.items():
+            if value is not None:
+                values[name] = _parse(name, parsers[name], str(value))
+        return cls(**values)
 
 
 def variable(name: str) -> str:

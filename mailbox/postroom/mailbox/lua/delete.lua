@@ -1,10 +1,11 @@
 --@include thread machines
--- Deletes an idle thread with everything it holds. ARGV: clock. Returns how many runs went with it.
+-- Deletes an idle thread: messages, state, mail, and every run that left a trace in the log. ARGV: clock. A run that ended
+-- before it said anything is in no list of the thread; its record expires by itself. Returns how many runs went.
 local open = read(thread_key, 'open').open
-if open ~= '' or redis.call('EXISTS', lane_key) == 1 then
-  local busy = open ~= '' and open or redis.call('ZRANGE', lane_key, 0, 0)[1]
-  return refuse('THREADBUSY', 'the thread is busy with run ' .. busy .. '; cancel it first')
-end
+local queued = redis.call('ZRANGE', lane_key, 0, 0)[1]
+local delayed = redis.call('ZRANGE', timers_key, 0, 0)[1]
+local busy = open ~= '' and open or queued or (delayed and string.match(delayed, ' (%S+)$'))
+if busy then return refuse('THREADBUSY', 'the thread is busy with run ' .. busy .. '; cancel it first') end
 if redis.call('EXISTS', thread_key) == 0 then return refuse('NOTHREAD', 'the thread does not exist or has expired') end
 
 local runs = {}
@@ -13,7 +14,6 @@ for _, entry in ipairs(redis.call('XRANGE', log_key, '-', '+')) do
     if entry[2][i] == 'run' then runs[entry[2][i + 1]] = true end
   end
 end
-for _, timer in ipairs(redis.call('ZRANGE', timers_key, 0, -1)) do runs[string.match(timer, ' (%S+)$')] = true end
 local last = read(thread_key, 'last').last
 if last ~= '' then runs[last] = true end
 

@@ -80,19 +80,32 @@ local function head_of(open, status)
   return nil
 end
 
+-- How often a doorbell that says it is queued is believed.
+local BELIEVED = 3
+
 -- An unanswered doorbell rings again, each time after twice as long: the fleet may just be busy.
 local function ring_if_silent(head)
-  local record = read(run_key_of(head), 'rung', 'unanswered')
+  local record = read(run_key_of(head), 'rung', 'unanswered', 'rings', 'queue')
   local unanswered = tonumber(record.unanswered) or 0
   local silent_until = (tonumber(record.rung) or 0) + RING_AGAIN * 2 ^ math.min(unanswered, 6)
   if silent_until > now then return nil, silent_until end
-  redis.call('HSET', run_key_of(head), 'unanswered', unanswered + 1)
-  return ring(head), now + RING_AGAIN * 2 ^ math.min(unanswered + 1, 6)
+  redis.call('HSET', run_key_of(head), 'unanswered', unanswered + 1, 'rung', now_text)
+  local again = now + RING_AGAIN * 2 ^ math.min(unanswered + 1, 6)
+  if redis.call('HGET', 'rq:job:' .. head .. '-' .. record.rings, 'status') ~= 'queued' then return ring(head), again end
+  -- It still lies in its queue, as far as one can tell; after a while the same job is put there once more.
+  if unanswered < BELIEVED then return nil, again end
+  knock(head, record.queue, record.rings)
+  return {head, record.queue, record.rings}, again
 end
 
 local dead_run, bell, look_again = '', nil, nil
 local open = read(thread_key, 'open').open
 local status = open ~= '' and read(run_key_of(open), 'status').status or ''
+if open ~= '' and (status == 'done' or status == '') then
+  -- Somebody deleted or broke the record by hand; the thread must not stay open for a run that is not there.
+  redis.call('HSET', thread_key, 'open', '')
+  stirred, open, status = true, '', ''
+end
 if status == 'running' and not alive(lock) then
   dead_run = take_back(open)
   open = read(thread_key, 'open').open

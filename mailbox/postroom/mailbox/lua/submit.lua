@@ -59,7 +59,11 @@ local ended = {}
 if makes_room then
   local open
   thread.epoch, open, ended = interrupt(mode == 'rollback' and 'rolled_back' or 'interrupted')
-  if mode == 'rollback' and open ~= '' then append_log('role', 'retraction', 'retracts', open) end
+  if mode == 'rollback' and open ~= '' then
+    append_log('role', 'retraction', 'retracts', open)
+    -- The run may have written the summary that the mark points at; reading from the beginning is always right.
+    redis.call('HDEL', thread_key, 'mark')
+  end
 end
 
 redis.call('HSET', run_key, 'status', 'queued', 'agent', agent, 'queue', queue, 'priority', priority,

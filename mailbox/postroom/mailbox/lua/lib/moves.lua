@@ -1,4 +1,4 @@
--- The moves of a run: each is a row of the lifecycle table, and each change of status goes through here.
+-- The moves of a run that more than one script makes: back into the queue, to its end, and what follows from that.
 
 -- The event's number is its entry id, so a reader notices at once when entries are missing.
 local function emit(run, ...)
@@ -72,6 +72,10 @@ end
 local function end_run(run, kind, code, message, ...)
   local run_key = run_key_of(run)
   local record = read(run_key, 'status', 'step', 'keep', 'idempotency_key')
+  if redis.call('HGET', thread_key, 'open') == run then
+    redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', now_text)
+    redis.call('DEL', lock_key)
+  end
   settle_calls(run, record.step, code ~= '' and code or kind)
   redis.call('HSET', run_key, 'status', 'done', 'termination', kind, 'code', code, 'message', message,
     'finished', now_text, 'updated', now_text, 'waiting', '', 'wake', '', 'worker', '')
@@ -88,10 +92,6 @@ local function end_run(run, kind, code, message, ...)
     if redis.call('GET', dedupe_key) == run then
       redis.call('PEXPIRE', dedupe_key, redis.call('HGET', thread_key, 'keep_dedupe'))
     end
-  end
-  if redis.call('HGET', thread_key, 'open') == run then
-    redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', now_text)
-    redis.call('DEL', lock_key)
   end
 end
 
