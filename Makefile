@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test check lint types contracts bench clean
 
 demo: $(READY)
-	$(BIN)/python examples/walk.py
+	$(BIN)/python examples/demo.py
 
 test: $(READY)
 	$(BIN)/pytest

@@ -192,14 +192,12 @@ class Activation:
             self.begun = True
             batch.tell({"type": "run_start", "agent": self.agent, "worker": self.desk.worker, "attempt": self.attempts})
         batch.tell({"type": "step_start"})
-        for message in self.input:
+        for message in self._said(turn):
             batch.say(message)
         if self.input:
             batch.run_fields["input_seq"] = 1
         for mail in self.mail:
-            batch.say(mail.message).read(mail.number)
-        for message in turn.messages:
-            batch.say(message)
+            batch.read(mail.number)
         for event in turn.events:
             batch.tell(event)
         batch.tell({"type": "step_end"})
@@ -209,6 +207,12 @@ class Activation:
                 batch.raise_ticket(ticket.call_id, ticket.as_dict())
                 batch.calls[f"index:{ticket.call_id}"] = index
         return batch
+
+    def _said(self, turn: Turn) -> list[Plain]:
+        """What the step adds to the log. Results come first: nothing may stand between a call and its result."""
+        results = [message for message in turn.messages if message["role"] == "tool"]
+        others = [message for message in turn.messages if message["role"] != "tool"]
+        return [*results, *self.input, *(mail.message for mail in self.mail), *others]
 
     def _verb(self, turn: Turn, batch: Batch) -> Op[Arrivals]:
         match turn.then:
@@ -234,7 +238,7 @@ class Activation:
                 pause = min(pause * 2, 1.0)
 
     def _absorb(self, turn: Turn, arrivals: Arrivals) -> None:
-        self.log += [*self.input, *(mail.message for mail in self.mail), *turn.messages]
+        self.log += self._said(turn)
         self.input, self.decisions = [], ()
         self.mail = arrivals.mail
         self.number += 1
