@@ -1,12 +1,14 @@
-"""What a person sees: tables, and a run's events as they happen. Rich is used where it is installed."""
+"""What a person sees: tables, and a run's events as they happen; in colour and with a live status on a terminal."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from postroom.mailbox.journal import Entry
 
-_QUIET = frozenset({"step_start", "step_end", "state_snapshot"})
+_QUIET = frozenset({"step_end", "state_snapshot"})
+_WELL = frozenset({"natural_end", "behavior_requested"})
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -23,18 +25,33 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 def show_events(entries: Iterable[Entry]) -> int:
     """Words as they come, everything else as a line; the exit code tells how the run ended."""
     open_line = False
-    for entry in entries:
-        event = entry.event
-        if event["type"] == "text_delta":
-            sys.stdout.write(event["delta"])
-            open_line = True
-        elif event["type"] not in _QUIET:
-            sys.stdout.write(("\n" if open_line else "") + f"· {_words(event)}\n")
-            open_line = False
-        sys.stdout.flush()
-        if event["type"] == "run_finish":
-            return 0 if event["termination"] in {"natural_end", "behavior_requested"} else 1
+    with _status() as status:
+        for entry in entries:
+            event = entry.event
+            if event["type"] == "step_start":
+                status(f"step {event.get('step', '')}")
+            elif event["type"] == "text_delta":
+                sys.stdout.write(event["delta"])
+                open_line = True
+            elif event["type"] not in _QUIET:
+                sys.stdout.write(("\n" if open_line else "") + f"· {_words(event)}\n")
+                open_line = False
+            sys.stdout.flush()
+            if event["type"] == "run_finish":
+                return 0 if event["termination"] in _WELL else 1
     return 0
+
+
+@contextmanager
+def _status() -> Iterator[Callable[[str], None]]:
+    """A live line under the output, where there is a terminal to show it on."""
+    if not sys.stderr.isatty():
+        yield lambda words: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("waiting for a worker", spinner="dots") as line:
+        yield line.update
 
 
 def _words(event: dict[str, Any]) -> str:

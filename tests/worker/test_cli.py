@@ -1,0 +1,185 @@
+"""The command line: every command answers people and programs, and a mistake is one line and exit code 2."""
+
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from postroom.dispatcher import Dispatcher
+from postroom.mailbox import commit, lock, ops
+from postroom.mailbox.commit import Batch, Owner
+from postroom.mailbox.contracts import Termination, message
+from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
+from postroom.worker.cli import main
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def postroom(server_url: str, capsys: pytest.CaptureFixture[str]) -> Call:
+    def call(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        try:
+            code = main([*words, "--url", server_url])
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture
+def answer(postroom: Call) -> Callable[..., Any]:
+    """A command's answer as JSON, which must be one value per line."""
+
+    def call(*words: str) -> Any:
+        code, out, _ = postroom(*words, "--json")
+        assert code == 0, out
+        return [json.loads(line) for line in out.splitlines()]
+
+    return call
+
+
+@pytest.fixture
+def thread() -> str:
+    return f"desk {uuid.uuid4().hex[:10]}"
+
+
+def worked(url: str, thread: str, run_id: str, suspend: bool = False) -> None:
+    with Dispatcher(url) as client:
+        owner = Owner(thread, run_id, ops.run(client.client, lock.claim(thread, run_id, "w", 10_000)).fence)
+        batch = (
+            Batch(1, step=1).say(message("assistant", "hello").as_dict()).tell({"type": "text_delta", "delta": "hello"})
+        )
+        if suspend:
+            batch.raise_ticket("c1", {"id": "k1", "call_id": "c1", "tool": "pay"})
+            ops.run(client.client, commit.suspend(owner, batch, WaitingReason.APPROVAL))
+        else:
+            how = Termination(kind=TerminationKind.NATURAL_END)
+            ops.run(client.client, commit.finish(owner, batch, how))
+
+
+def test_submit_tail_and_lists(postroom: Call, answer: Any, thread: str, server_url: str) -> None:
+    (done,) = answer("submit", "clerk", "hello", "--thread", thread, "--tenant", thread, "--metadata", '{"a": 1}')
+    assert done["outcome"] == "queued"
+    worked(server_url, thread, done["run_id"])
+    code, out, _ = postroom("tail", done["run_id"])
+    assert (code, out) == (0, "hello\n· run_finish termination=natural_end\n")
+    events = answer("tail", done["run_id"], "--after", "1", "--no-follow")
+    assert [event["event"]["type"] for event in events] == ["run_finish"]
+    (run,) = answer("runs", "--tenant", thread)
+    assert (run["run_id"], run["status"]) == (done["run_id"], "done")
+    code, out, _ = postroom("runs", "--tenant", thread)
+    assert done["run_id"] in out
+    assert code == 0
+    assert any(each["thread_id"] for each in answer("threads", "--limit", "5"))
+
+
+def test_cancel_interrupt_and_retry(answer: Any, postroom: Call, thread: str) -> None:
+    (first,), (second,) = (answer("submit", "clerk", "x", "--thread", thread) for _ in range(2))
+    assert answer("cancel", first["run_id"])[0]["outcome"] == "cancelled"
+    assert answer("interrupt", thread)[0]["ended"] == [second["run_id"]]
+    assert postroom("retry", first["run_id"])[1].startswith("queued ")
+    assert postroom("tail", first["run_id"])[0] == 1  # how the run ended is the exit code
+
+
+def test_decide_and_send(answer: Any, postroom: Call, thread: str, server_url: str) -> None:
+    (done,) = answer("submit", "clerk", "x", "--thread", thread)
+    worked(server_url, thread, done["run_id"], suspend=True)
+    assert answer("send", thread, "psst", "--id", "m1")[0]["outcome"] == "accepted"
+    assert postroom("send", thread, "psst", "--id", "m1")[1].startswith("again as number 1")
+    (decided,) = answer("decide", done["run_id"], "k1", "deny", "--reason", "no", "--id", "d1")
+    assert (decided["outcome"], decided["run_status"]) == ("accepted", "queued")
+    found = answer("inspect", done["run_id"])[0]
+    assert found["calls"][0]["decision"]["reason"] == "no"
+    assert any("HGETALL" in line for line in found["redis"])
+    assert answer("inspect", thread)[0]["unread"][0]["id"] == "m1"
+
+
+def test_the_dead_are_listed_retried_and_dropped(answer: Any, thread: str, server_url: str) -> None:
+    ids = []
+    for _ in range(2):
+        (done,) = answer("submit", "clerk", "x", "--thread", thread)
+        with Dispatcher(server_url) as client:
+            fence = ops.run(client.client, lock.claim(thread, done["run_id"], "w", 10_000)).fence
+            op = lock.release(thread, done["run_id"], fence, "it broke", lock.Failure(None, 1))
+            ops.run(client.client, op)
+        ids.append(done["run_id"])
+    listed = [run["run_id"] for run in answer("dead", "list")]
+    assert set(ids) <= set(listed)
+    assert answer("dead", "drop", ids[0])[0]["dropped"] is True
+    assert answer("dead", "retry", ids[1])[0]["outcome"] == "queued"
+    assert not set(ids) & {run["run_id"] for run in answer("dead", "list")}
+
+
+def test_stats_and_doctor(answer: Any, postroom: Call) -> None:
+    assert answer("stats")[0]["runs"] > 0
+    assert "runs " in postroom("stats")[1]
+    code, out, _ = postroom("doctor")
+    assert "ok  persistence: append-only file" in out
+    assert (code == 0) == ("BAD" not in out)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["submit", "two words", "x"],
+        ["submit", "clerk", "x", "--thread", "a{b"],
+        ["submit", "clerk", "x", "--priority", "999"],
+        ["cancel", "ghost"],
+        ["tail", "ghost"],
+        ["decide", "ghost", "k", "deny"],
+        ["inspect", "ghost"],
+        ["send", "ghost thread", "x"],
+        ["runs", "--limit", "0"],
+        ["worker"],
+        ["worker", "--app", "nonsense"],
+        ["worker", "--app", "no.such.module:app"],
+        ["worker", "--app", "json:loads"],
+        ["worker", "--app", "tests.worker.echo_app:app", "--queues", "a b"],
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(postroom: Call, words: list[str]) -> None:
+    code, out, err = postroom(*words)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("postroom: ")
+    assert err.count("\n") == 1
+
+
+def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", "--url", "redis://user:secret@127.0.0.1:1/0"]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "secret" not in err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "up",
+        "worker",
+        "dispatcher",
+        "server",
+        "submit",
+        "runs",
+        "threads",
+        "tail",
+        "cancel",
+        "interrupt",
+        "decide",
+        "retry",
+        "send",
+        "dead",
+        "stats",
+        "inspect",
+        "doctor",
+    ],
+)
+def test_every_command_explains_itself(postroom: Call, command: str) -> None:
+    code, out, _ = postroom(command, "--help")
+    assert code == 0
+    assert "--json" in out
