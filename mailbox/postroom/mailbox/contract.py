@@ -1,0 +1,61 @@
+"""What a contract is: frozen data, checked where it enters, with ids that are safe in keys."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from postroom.mailbox import keys
+from postroom.mailbox.errors import InvalidInput
+
+
+def _id(what: str) -> AfterValidator:
+    return AfterValidator(lambda value: keys.check_id(value, what))
+
+
+def _name(what: str) -> AfterValidator:
+    return AfterValidator(lambda value: keys.check_name(value, what))
+
+
+def _token(what: str) -> AfterValidator:
+    return AfterValidator(lambda value: keys.check_token(value, what))
+
+
+ThreadId = Annotated[str, _id("thread id")]
+RunId = Annotated[str, _token("run id")]
+CallId = Annotated[str, _id("call id")]
+MailId = Annotated[str, _id("mail id")]
+FreeId = Annotated[str, _id("id")]
+DecisionId = Annotated[str, _id("decision id")]
+AgentId = Annotated[str, _name("agent")]
+QueueName = Annotated[str, _name("queue")]
+ToolName = Annotated[str, _name("tool")]
+Milliseconds = Annotated[int, Field(ge=0, le=10**13)]
+Metadata = dict[str, JsonValue]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class Contract(BaseModel):
+    """Base of all: immutable, and an unknown field is a mistake worth hearing about."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data without what is unset, ready for the codec."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def parse(model: type[Model], data: Mapping[str, Any]) -> Model:
+    """A contract from untrusted data; the first mistake is told in one line."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise invalid(model.__name__, error) from None
+
+
+def invalid(what: str, error: ValidationError) -> InvalidInput:
+    """Pydantic's findings as one line."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    others = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return InvalidInput(f"{what}{'.' + where if where else ''}: {first['msg']}{others}")

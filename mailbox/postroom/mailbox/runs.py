@@ -1,0 +1,183 @@
+"""What is asked for and what became of it: requests, letters, and the records of runs, threads and calls."""
+
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, JsonValue, model_validator
+
+from postroom.mailbox.contract import (
+    AgentId,
+    CallId,
+    Contract,
+    FreeId,
+    MailId,
+    Metadata,
+    Milliseconds,
+    QueueName,
+    RunId,
+    ThreadId,
+)
+from postroom.mailbox.keys import MAX_ID_BYTES
+from postroom.mailbox.lifecycle import CallStatus, RunStatus, TerminationKind, TicketStatus, WaitingReason
+from postroom.mailbox.messages import Message
+from postroom.mailbox.tickets import Decision, Ticket
+
+
+class OnBusy(StrEnum):
+    """What a submission does when its thread has a run already."""
+
+    ENQUEUE = "enqueue"
+    REJECT = "reject"
+    INTERRUPT = "interrupt"
+    STEER = "steer"
+    ROLLBACK = "rollback"
+
+
+class OnWaiting(StrEnum):
+    """What an enqueued submission does when its thread's run waits for somebody."""
+
+    SUPERSEDE = "supersede"
+    ENQUEUE = "enqueue"
+    REJECT = "reject"
+
+
+class Parent(Contract):
+    """Who started a run on behalf of whom."""
+
+    thread_id: ThreadId
+    run_id: RunId
+    call_id: CallId | None = None
+
+
+class RunRequest(Contract):
+    """What a caller asks for; ids and defaults are filled in before it is stored."""
+
+    run_id: RunId
+    thread_id: ThreadId
+    agent: AgentId | None = None
+    messages: tuple[Message, ...] = ()
+    on_busy: OnBusy = OnBusy.ENQUEUE
+    on_waiting: OnWaiting = OnWaiting.SUPERSEDE
+    idempotency_key: FreeId | None = None
+    queue: QueueName = "default"
+    priority: Annotated[int, Field(ge=0, le=255)] = 128
+    start_at: Milliseconds | None = None
+    deadline: Milliseconds | None = None
+    metadata: Metadata = Field(default_factory=dict)
+    tenant: FreeId | None = None
+    webhook: Annotated[str, Field(max_length=2048, pattern=r"^https?://")] | None = None
+    parent: Parent | None = None
+    overrides: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _can_be_done(self) -> "RunRequest":
+        if self.run_id.startswith("mail-"):
+            raise ValueError("run ids that begin with 'mail-' are given to runs that mail starts")
+        if self.start_at is not None and self.on_busy is not OnBusy.ENQUEUE:
+            raise ValueError("a delayed run can only be enqueued; leave on_busy at 'enqueue'")
+        if self.on_busy is OnBusy.STEER and not self.messages:
+            raise ValueError("steering needs at least one message")
+        return self
+
+
+class Letter(Contract):
+    """A message on its way to a thread's mailbox; its id makes a second sending harmless."""
+
+    id: MailId
+    thread_id: ThreadId
+    message: Message
+    sender: Annotated[str, Field(max_length=MAX_ID_BYTES)] = ""
+    kind: Literal["message", "steer", "task"] = "message"
+    agent: AgentId | None = None
+    queue: QueueName = "default"
+
+
+class Termination(Contract):
+    """How a run ended."""
+
+    kind: TerminationKind
+    code: str | None = None
+    message: str | None = None
+
+
+class Usage(Contract):
+    """Tokens spent and what they cost."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float = 0.0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        pairs = zip(self.model_dump().items(), other.model_dump().values(), strict=True)
+        return Usage(**{name: mine + theirs for (name, mine), theirs in pairs})
+
+
+class RunRecord(Contract):
+    """A run as Redis knows it; readers ignore fields of a newer version."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    run_id: RunId
+    thread_id: ThreadId
+    agent: str
+    status: RunStatus
+    queue: str = "default"
+    priority: int = 128
+    epoch: int = 0
+    step: int = 0
+    attempts: int = 0
+    commits: int = 0
+    events: int = 0
+    created: int = 0
+    updated: int = 0
+    started: int | None = None
+    finished: int | None = None
+    waiting: WaitingReason | None = None
+    wake: int | None = None
+    start_at: int | None = None
+    deadline: int | None = None
+    termination: Termination | None = None
+    cancel: str | None = None
+    worker: str | None = None
+    fence: int = 0
+    tenant: str | None = None
+    idempotency_key: str | None = None
+    parent: Parent | None = None
+    usage: Usage = Usage()
+    request: dict[str, Any] = Field(default_factory=dict)
+
+
+class ThreadRecord(Contract):
+    """A thread as Redis knows it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    thread_id: ThreadId
+    agent: str = "default"
+    open: RunId | None = None
+    last: RunId | None = None
+    epoch: int = 0
+    fence: int = 0
+    seq: int = 0
+    mark: int = 0
+    created: int = 0
+    updated: int = 0
+    parent: str | None = None
+
+
+class CallRecord(Contract):
+    """A tool call in the journal: its result is not in the log yet."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    call_id: CallId
+    status: CallStatus
+    name: str = ""
+    index: int = 0
+    text: str | None = None
+    ticket: Ticket | None = None
+    ticket_status: TicketStatus | None = None
+    decision: Decision | None = None
