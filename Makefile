@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types contracts bench clean
+.PHONY: demo test check lint types contracts chaos bench clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -24,6 +24,10 @@ types: $(READY)
 
 contracts: $(READY)
 	$(BIN)/lint-imports
+
+# The long versions of the tests that kill things: some twenty minutes.
+chaos: $(READY)
+	POSTROOM_CHAOS=long $(BIN)/pytest -s tests/worker
 
 bench: $(READY)
 	$(BIN)/python benchmarks/redis_layer.py

@@ -34,5 +34,6 @@ async def drop_abandoned(group: Group, now: int) -> int:
     count = 0
     for key in await group.run(queue_keys()):
         started = "rq:wip:" + key.removeprefix("rq:queue:")
-        count += await group.run(Op(("EVAL", _DROP, 1, started, now // 1000, scripts.JOB), int))
+        while dropped := await group.run(Op(("EVAL", _DROP, 1, started, now // 1000, scripts.JOB), int)):
+            count += dropped
     return count

@@ -100,18 +100,19 @@ class Sweeper:
 
 async def release_dead(group: Group, settings: Settings, worker: str) -> int:
     """Takes back at once everything a worker held that is known to be dead; says how many threads that were."""
-    count, start = 0, 0
+    count, cursor = 0, b"0"
     while True:
-        page = await group.run(Op(("ZRANGE", keys.WATCH, start, start + LOOKS_AT_ONCE - 1), list))
-        if not page:
-            return count
-        holders = await group.run_all([Op(("GET", keys.lock(thread.decode())), _worker_of) for thread in page])
-        held = [thread.decode() for thread, holder in zip(page, holders, strict=True) if holder == worker]
+        # A scan meets every thread that stays on the list; pages by rank would skip some, for looking moves threads.
+        cursor, found = await group.run(Op(("ZSCAN", keys.WATCH, cursor, "COUNT", LOOKS_AT_ONCE), tuple))
+        page = [name.decode() for name in found[::2]]
+        holders = await group.run_all([Op(("GET", keys.lock(thread)), _worker_of) for thread in page])
+        held = [thread for thread, holder in zip(page, holders, strict=True) if holder == worker]
         looks = await group.run_all([watch.reclaim(thread, settings.max_attempts, worker) for thread in held])
         for thread, look in zip(held, looks, strict=True):
             _report(thread, look)
         count += len(held)
-        start += LOOKS_AT_ONCE
+        if cursor == b"0":
+            return count
 
 
 def _worker_of(lock: bytes | None) -> str:

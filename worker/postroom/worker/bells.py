@@ -1,4 +1,4 @@
-"""Taking and answering doorbells in RQ's key layout: three scripts, so that many jobs cost one round trip.
+"""Taking and answering doorbells in RQ's key layout: four scripts, so that many jobs cost one round trip.
 
 RQ's own code needs fifty commands for a job; what is left here is what `rq info` and the dashboards read.
 """
@@ -86,6 +86,12 @@ def answered(bell: Bell, worker: str) -> Op[bool]:
     return Op(command, bool)
 
 
+def returned(bell: Bell) -> Op[bool]:
+    """Puts the doorbell back to the head of its queue; False when it was no longer ours."""
+    places = (started_registry(bell.queue), f"rq:queue:{bell.queue}")
+    return Op(("EVALSHA", script("returned").sha, 2, *places, bell.job, bell.execution), bool)
+
+
 def extend(queue: str, entries: Sequence[str], now: datetime) -> Op[int]:
     """Says that these doorbells are still being answered."""
     until = int(now.timestamp()) + ABANDONED_AFTER
@@ -94,4 +100,4 @@ def extend(queue: str, entries: Sequence[str], now: datetime) -> Op[int]:
 
 def loading() -> list[Op[Any]]:
     """The commands that teach a server these scripts."""
-    return [Op(("SCRIPT", "LOAD", script(name).source), bytes) for name in ("take", "answered", "extend")]
+    return [Op(("SCRIPT", "LOAD", script(name).source), bytes) for name in ("take", "answered", "returned", "extend")]

@@ -19,7 +19,7 @@ import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import redis
 import redis.asyncio
@@ -31,6 +31,7 @@ from rq.serializers import JSONSerializer
 
 from postroom.dispatcher.sweep import Sweeper
 from postroom.mailbox import control, fleet, keys, lock
+from postroom.mailbox.commit import Owner
 from postroom.mailbox.connect import connect, connect_async
 from postroom.mailbox.errors import InvalidInput, ServerUnreachable
 from postroom.mailbox.group import Group, run_alone
@@ -44,6 +45,7 @@ from postroom.worker.heartbeat import guard, renew_all, renew_now
 from postroom.worker.jobs import HANDLERS
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 # Redis serves one script at a time: a larger grab would keep the others waiting without saving anything more.
 MOST_BELLS = 32
@@ -52,6 +54,8 @@ IDLE_S = 1.0
 # A consume loop that has not turned for this long is dead, even if its task is not.
 STUCK_S = 60
 RQ_TTL_S = 60
+# How long a worker that leaves tries to say so.
+FAREWELL_S = 5
 EXTEND_EVERY = bells.ABANDONED_AFTER // 4
 FAILURE_TTL_S = 7 * 24 * 60 * 60
 
@@ -75,6 +79,7 @@ class Worker:
         self.turned = time.monotonic()
         self.extended = time.monotonic()
         self.answered = 0
+        self.hurried = False
 
     async def run(self) -> int:
         """Works until stopped; 0 for a clean end, 1 when something essential died."""
@@ -84,14 +89,15 @@ class Worker:
         self.rq = await asyncio.to_thread(self._register)
         self._listen_to_signals()
         log.info("worker %s takes %s, %d at a time", self.name, ", ".join(self.queues), self.slots)
-        loops = [
-            self._start(loop) for loop in (self._consume(), self._beat(), self._hear(), guard(self.desk), self._sweep())
-        ]
-        loops += [self._start(self._peek(queue)) for queue in self.queues]
+        # These two end by themselves when we stop: one may have doorbells on the way, the other an office to resign.
+        self.ending = [self._start(self._consume()), self._start(self._sweep())]
+        others = [self._beat(), self._hear(), guard(self.desk), *map(self._peek, self.queues)]
+        loops = [*self.ending, *map(self._start, others)]
         stopped = self._start(self.stopping.wait())
         done, _ = await asyncio.wait([stopped, *loops], return_when=asyncio.FIRST_COMPLETED)
         code = 0
-        for task in done - {stopped}:
+        # A loop that ended because we were told to stop has done nothing wrong.
+        for task in (each for each in done - {stopped} if not self.stopping.is_set() or _failed(each)):
             log.critical("a loop of worker %s died: %r", self.name, task.exception() if not task.cancelled() else task)
             code = 1
         await self._leave(loops)
@@ -99,6 +105,14 @@ class Worker:
 
     def _start(self, loop: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         return asyncio.create_task(loop)
+
+    async def _ask(self, op: Op[T]) -> T:
+        """Runs one of the worker's own scripts; a server that was started anew is taught them again."""
+        try:
+            return await self.desk.group.run(op)
+        except NoScriptError:
+            await self._teach()
+            return await self.desk.group.run(op)
 
     async def _teach(self) -> None:
         for outcome in await self.desk.group.run_all(bells.loading()):
@@ -117,24 +131,28 @@ class Worker:
                 await _either(self.freed, IDLE_S)
                 continue
             try:
-                taken = await self.desk.group.run(
-                    bells.take(self.queues, min(free, MOST_BELLS), self.name, datetime.now(UTC))
-                )
+                taken = await self._ask(bells.take(self.queues, min(free, MOST_BELLS), self.name, datetime.now(UTC)))
                 pause = 0.1
-            except NoScriptError:
-                await self._teach()
-                continue
             except LOST_CONNECTION as error:
                 log.warning("taking doorbells: %s, trying again", error)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
                 pause = min(pause * 2, 2.0)
                 continue
+            if self.stopping.is_set():
+                await self._give_back(taken)
+                return
             for bell in taken:
                 self._serve(bell)
             if not taken:
                 self.woken.clear()
                 self.idle.set()
                 await _either(self.woken, IDLE_S)
+
+    async def _give_back(self, taken: list[Bell]) -> None:
+        """Puts doorbells back that came while we were told to stop, the first one first."""
+        with suppress(*LOST_CONNECTION):
+            for bell in reversed(taken):
+                await self._ask(bells.returned(bell))
 
     def _serve(self, bell: Bell) -> None:
         task = asyncio.create_task(self._answer(bell), name=bell.job)
@@ -161,7 +179,7 @@ class Worker:
             # Nothing is lost: the run comes back from the watch list.
             log.warning("doorbell %s: %s", bell.job, error)
         with suppress(*LOST_CONNECTION):
-            await self.desk.group.run(bells.answered(bell, self.name))
+            await self._ask(bells.answered(bell, self.name))
 
     async def _peek(self, queue: str) -> None:
         """Waits, while idle, for a queue to get something; moving its head onto itself changes nothing."""
@@ -230,7 +248,6 @@ class Worker:
 
     async def _sweep(self) -> None:
         await Sweeper(self.desk.group, self.settings).run(self.stopping)
-        await asyncio.Event().wait()
 
     # -- leaving -----------------------------------------------------------------------------------------------------
 
@@ -246,31 +263,38 @@ class Worker:
             self.desk.draining = True
             self.stopping.set()
         else:
-            for task in self.serving:
-                task.cancel()
+            self.hurried = True
+        self.freed.set()
+        self.woken.set()
 
     async def _leave(self, loops: list["asyncio.Task[Any]"]) -> None:
         self.desk.draining = True
         self.stopping.set()
-        if self.serving:
-            await asyncio.wait(list(self.serving), timeout=self.settings.drain_ms / 1000)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.drain_ms / 1000):
+                await asyncio.wait(self.ending)
+                while self.serving and not self.hurried:
+                    self.freed.clear()
+                    await self.freed.wait()
         # What did not come to the end of its step is given back as it was, free of charge.
-        held = [active.owner for active in self.desk.active.values()]
-        for task in self.serving:
+        held, unanswered = [active.owner for active in self.desk.active.values()], list(self.serving.values())
+        for task in (tasks := [*self.serving, *loops]):
             task.cancel()
+        await asyncio.wait(tasks, timeout=FAREWELL_S)
+        # A server that is gone or hangs must not keep us from leaving; leases and records end by themselves.
         with suppress(RedisError, OSError, TimeoutError):
-            async with asyncio.timeout(5):
-                await self.desk.group.run_all(
-                    [lock.release(each.thread_id, each.run_id, each.fence, "drain") for each in held]
-                )
-                await self.desk.group.run_all(fleet.leave(self.name))
-        for task in loops:
-            task.cancel()
-        await asyncio.gather(*loops, *self.serving, return_exceptions=True)
-        with suppress(RedisError, OSError):
-            await asyncio.to_thread(self._unregister)
-        await self.desk.group.close()
-        await self.client.aclose()
+            async with asyncio.timeout(FAREWELL_S):
+                await self._say_goodbye(held, unanswered)
+                await self.desk.group.close()
+                await self.client.aclose()
+
+    async def _say_goodbye(self, held: list[Owner], unanswered: list[Bell]) -> None:
+        releases: list[Op[Any]] = [lock.release(each.thread_id, each.run_id, each.fence, "drain") for each in held]
+        answers = [bells.answered(bell, self.name) for bell in unanswered]
+        for outcome in await self.desk.group.run_all([*releases, *answers, *fleet.leave(self.name)]):
+            if isinstance(outcome, LOST_CONNECTION):
+                raise outcome
+        await asyncio.to_thread(self._unregister)
 
     # -- RQ's own classes, for what is rare --------------------------------------------------------------------------
 
@@ -296,6 +320,10 @@ class Worker:
             job.set_status(JobStatus.FAILED, pipeline=pipe)
             registry.add(job, ttl=FAILURE_TTL_S, exc_string=reason, pipeline=pipe)
             pipe.execute()
+
+
+def _failed(task: "asyncio.Task[Any]") -> bool:
+    return task.cancelled() or task.exception() is not None
 
 
 async def _either(event: asyncio.Event, seconds: float) -> None:

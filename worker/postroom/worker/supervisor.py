@@ -74,6 +74,8 @@ class Supervisor:
             # Its own session: Ctrl-C reaches the supervisor alone, which passes it on once.
             child = await asyncio.create_subprocess_exec(*role.command(name), start_new_session=True)
             self.children[name] = child
+            if self.stopping.is_set():  # told to stop while it was being started
+                self.stop()
             log.info("%s %s runs as pid %d", role.title, name, child.pid)
             code = await child.wait()
             del self.children[name]
