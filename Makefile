@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types contracts bench clean
+.PHONY: demo test check lint types contracts bench bench-fleet clean
 
 demo: $(READY)
 	$(BIN)/python examples/walk.py
@@ -28,8 +28,11 @@ contracts: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/redis_layer.py
 
+bench-fleet: $(READY)
+	$(BIN)/python benchmarks/fleet.py
+
 clean:
-	rm -rf $(VENV) .postroom
+	rm -rf $(VENV) .postroom .bench
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
