@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types contracts chaos bench clean
+.PHONY: demo test check lint types contracts chaos bench bench-fleet clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -32,8 +32,11 @@ chaos: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/redis_layer.py
 
+bench-fleet: $(READY)
+	$(BIN)/python benchmarks/fleet.py
+
 clean:
-	rm -rf $(VENV) .postroom
+	rm -rf $(VENV) .postroom .bench
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
