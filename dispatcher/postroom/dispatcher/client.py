@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from postroom.dispatcher import plans
+from postroom.dispatcher import listings, plans
 from postroom.dispatcher.plans import Plan
 from postroom.mailbox import journal, ops
 from postroom.mailbox.connect import connect, connect_async
@@ -66,12 +66,12 @@ class Dispatcher:
     unread = _sync(plans.unread)
     calls = _sync(plans.calls)
     holder = _sync(plans.holder)
-    list_runs = _sync(plans.list_runs)
-    list_threads = _sync(plans.list_threads)
+    list_runs = _sync(listings.list_runs)
+    list_threads = _sync(listings.list_threads)
     retry = _sync(plans.retry)
     drop_dead = _sync(plans.drop_dead)
     delete_thread = _sync(plans.delete_thread)
-    stats = _sync(plans.stats)
+    stats = _sync(listings.stats)
 
     def events(self, run_id: str, after: int = 0, *, live: bool = True) -> Iterator[journal.Entry]:
         """Events behind a number, then those to come, until the run has ended; resume with the last number seen."""
@@ -143,12 +143,12 @@ class AsyncDispatcher:
     unread = _async(plans.unread)
     calls = _async(plans.calls)
     holder = _async(plans.holder)
-    list_runs = _async(plans.list_runs)
-    list_threads = _async(plans.list_threads)
+    list_runs = _async(listings.list_runs)
+    list_threads = _async(listings.list_threads)
     retry = _async(plans.retry)
     drop_dead = _async(plans.drop_dead)
     delete_thread = _async(plans.delete_thread)
-    stats = _async(plans.stats)
+    stats = _async(listings.stats)
 
     async def events(self, run_id: str, after: int = 0, *, live: bool = True) -> AsyncIterator[journal.Entry]:
         """Events behind a number, then those to come, until the run has ended; resume with the last number seen."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from postroom.dispatcher import commands
-from postroom.dispatcher.commands import say
+from postroom.dispatcher.answers import say
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.keys import check_name, check_token
 from postroom.mailbox.server import start

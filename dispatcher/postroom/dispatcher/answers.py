@@ -1,0 +1,40 @@
+"""How commands answer: words for people, one JSON value per line for programs."""
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, is_dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from postroom.dispatcher.client import Dispatcher
+
+
+def client_of(given: argparse.Namespace) -> Dispatcher:
+    """A client for the server the command was pointed at."""
+    return Dispatcher(settings=given.settings)
+
+
+def say(given: argparse.Namespace, value: Any, words: str) -> None:
+    """An answer, for people or for programs."""
+    print_line(json.dumps(plain(value), ensure_ascii=False) if given.json else words)
+
+
+def print_line(words: str) -> None:
+    """A line on standard output, at once, so that a pipe sees it."""
+    sys.stdout.write(words + "\n")
+    sys.stdout.flush()
+
+
+def plain(value: Any) -> Any:
+    """Any answer as JSON would have it."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_none=True)
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, dict):
+        return {str(plain(name)): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

@@ -1,0 +1,151 @@
+"""The commands that look: runs, threads, dead, stats, inspect, doctor."""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from postroom.dispatcher import doctor
+from postroom.dispatcher.answers import client_of, plain, print_line, say
+from postroom.dispatcher.client import Dispatcher
+from postroom.dispatcher.terminal import table
+from postroom.mailbox import keys
+from postroom.mailbox.errors import PostroomError
+from postroom.mailbox.lifecycle import RunStatus
+
+
+def add(verbs: Any) -> None:
+    """Puts these commands on the command line."""
+    for each in (_add_lists, _add_dead, _add_insight):
+        each(verbs)
+
+
+def _add_lists(verbs: Any) -> None:
+    runs = verbs.add_parser("runs", help="list runs, newest first")
+    runs.add_argument("--status", choices=[status.value for status in RunStatus])
+    runs.add_argument("--agent")
+    runs.add_argument("--thread")
+    runs.add_argument("--tenant")
+    runs.set_defaults(run=_runs)
+    threads = verbs.add_parser("threads", help="list threads, the latest active first")
+    threads.set_defaults(run=_threads)
+    for each in (runs, threads):
+        each.add_argument("--limit", type=int, default=50)
+        each.add_argument("--cursor", help="where the page before ended")
+
+
+def _runs(given: argparse.Namespace) -> int:
+    with client_of(given) as client:
+        page = client.list_runs(
+            status=given.status,
+            agent=given.agent,
+            thread=given.thread,
+            tenant=given.tenant,
+            limit=given.limit,
+            cursor=given.cursor,
+        )
+    return _page(given, page, ["run_id", "thread_id", "agent", "status", "step", "attempts", "worker"])
+
+
+def _threads(given: argparse.Namespace) -> int:
+    with client_of(given) as client:
+        page = client.list_threads(limit=given.limit, cursor=given.cursor)
+    return _page(given, page, ["thread_id", "agent", "open", "last", "seq", "epoch", "fence"])
+
+
+def _page(given: argparse.Namespace, page: Any, columns: list[str]) -> int:
+    if given.json:
+        for item in page.items:
+            print_line(json.dumps(plain(item), ensure_ascii=False))
+    else:
+        table(columns, [[plain(item).get(column, "") for column in columns] for item in page.items])
+    if page.cursor:
+        sys.stderr.write(f"more: --cursor {page.cursor}\n")
+    return 0
+
+
+def _add_dead(verbs: Any) -> None:
+    dead = verbs.add_parser("dead", help="runs given up: list, retry or drop them")
+    dead.add_argument("do", choices=["list", "retry", "drop"])
+    dead.add_argument("run_id", metavar="RUN", nargs="?")
+    dead.set_defaults(run=_dead)
+
+
+def _dead(given: argparse.Namespace) -> int:
+    with client_of(given) as client:
+        if given.do == "list":
+            return _page(given, client.list_runs(dead=True, limit=200), ["run_id", "thread_id", "agent", "attempts"])
+        names = [given.run_id] if given.run_id else [run.run_id for run in client.list_runs(dead=True, limit=200).items]
+        for name in names:
+            if given.do == "retry":
+                done = client.retry(name)
+                say(given, done, f"{name} goes on as {done.run_id}")
+            else:
+                say(given, {"dropped": client.drop_dead(name), "run_id": name}, f"dropped {name}")
+    return 0
+
+
+def _add_insight(verbs: Any) -> None:
+    stats = verbs.add_parser("stats", help="the fleet in numbers")
+    stats.set_defaults(run=_stats)
+    inspect = verbs.add_parser("inspect", help="everything about a run or a thread, and the redis-cli lines for it")
+    inspect.add_argument("target", metavar="RUN|THREAD")
+    inspect.set_defaults(run=_inspect)
+    check = verbs.add_parser("doctor", help="check server, settings, queues and workers, and say what to do")
+    check.set_defaults(run=_doctor)
+
+
+def _stats(given: argparse.Namespace) -> int:
+    with client_of(given) as client:
+        found = client.stats()
+    if given.json:
+        print_line(json.dumps(plain(found), ensure_ascii=False))
+        return 0
+    print_line(f"runs {found.runs}, threads {found.threads}, watched {found.watched}, dead {found.dead}")
+    table(["queue", "waiting"], [[name, count] for name, count in found.queues.items()])
+    rows = [[pulse.name, *(pulse.fields.get(name, b"").decode() for name in _PULSE)] for pulse in found.workers]
+    table(["worker", *_PULSE], rows)
+    return 0
+
+
+_PULSE = ["queues", "active", "slots", "answered", "beat"]
+
+
+def _inspect(given: argparse.Namespace) -> int:
+    with client_of(given) as client:
+        run = _run_or_none(client, given.target)
+        thread_id = run.thread_id if run else given.target
+        found: dict[str, Any] = {"thread": client.get_thread(thread_id), "holder": client.holder(thread_id)}
+        if run:
+            found |= {"run": run, "calls": client.calls(run.run_id)}
+        else:
+            found |= {"messages": client.messages(thread_id), "unread": client.unread(thread_id)}
+    look = [f"HGETALL '{keys.thread(thread_id)}'", f"GET '{keys.lock(thread_id)}'"]
+    look += (
+        [f"HGETALL '{keys.run(thread_id, run.run_id)}'", f"XRANGE '{keys.events(thread_id, run.run_id)}' - +"]
+        if run
+        else []
+    )
+    if given.json:
+        print_line(json.dumps(plain({**found, "redis": look}), ensure_ascii=False))
+        return 0
+    print_line(json.dumps(plain(found), ensure_ascii=False, indent=2))
+    print_line("\nsee for yourself:")
+    for line in look:
+        print_line(f"  redis-cli {line}")
+    return 0
+
+
+def _run_or_none(client: Dispatcher, target: str) -> Any:
+    try:
+        return client.get_run(target)
+    except PostroomError:
+        return None
+
+
+def _doctor(given: argparse.Namespace) -> int:
+    with client_of(given) as client:
+        findings = doctor.examine(client)
+    for finding in findings:
+        say(given, finding, f"{'ok ' if finding.well else 'BAD'} {finding.what}: {finding.words}")
+    return 0 if all(finding.well for finding in findings) else 1
