@@ -25,7 +25,7 @@ types: $(READY)
 contracts: $(READY)
 	$(BIN)/lint-imports
 
-# The long versions of the tests that kill things: some twenty minutes.
+# The long versions of the tests that kill things: some five minutes.
 chaos: $(READY)
 	POSTROOM_CHAOS=long $(BIN)/pytest -s tests/worker
 

@@ -86,10 +86,12 @@ def test_every_run_is_done_exactly_once(server: Server, fleet_on: FleetOn) -> No
         runs = requests(fleet, chance)
         fleet.submit_all(runs)
         storm = Storm(fleet, server, runs, chance)
-        until(storm.over, WITHIN, "every run is done", every=0.02)
+        until(storm.over, WITHIN, "every run is done", every=0.05)
         assert storm.restarts == RESTARTS
-        assert storm.kills >= (100 if LONG else 5)
+        took = time.monotonic() - began
+        # A fleet that is slow to come up again leaves nobody to kill.
+        assert took / storm.kills < 2
         until(lambda: fleet.client.llen(f"rq:queue:{fleet.queue}") == 0, 30, "no doorbell is left unheard")
         assert history.wrong(fleet, runs) == []
         assert fleet.client.zcard("postroom:dead") == 0
-        report(f"kill storm of {RUNS} runs, {storm.kills} kills, {storm.restarts} restarts", [time.monotonic() - began])
+        report(f"kill storm of {RUNS} runs, {storm.kills} kills, {storm.restarts} restarts", [took])

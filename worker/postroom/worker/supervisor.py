@@ -25,7 +25,8 @@ from postroom.worker.process import new_name
 
 log = logging.getLogger(__name__)
 
-# A child that dies at once is started again ever more slowly; one that lived this long starts the count anew.
+# A child that dies at once is started again ever more slowly; one that lived this long starts the count anew. So does a
+# worker that was killed at its work: it is able to come up, and its work must not wait.
 FIRST_PAUSE_S, LONGEST_PAUSE_S, LIVED_S = 0.1, 10.0, 10.0
 
 
@@ -82,21 +83,25 @@ class Supervisor:
             if self.stopping.is_set():
                 return 0 if code in (0, -signal.SIGTERM) else 1
             log.warning("%s %s died (exit %d)", role.title, name, code)
-            await self._take_back(name)
-            pause = FIRST_PAUSE_S if time.monotonic() - began > LIVED_S else min(pause * 2, LONGEST_PAUSE_S)
+            worked = await self._take_back(name) and code < 0
+            healthy = worked or time.monotonic() - began > LIVED_S
+            pause = FIRST_PAUSE_S if healthy else min(pause * 2, LONGEST_PAUSE_S)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), pause * random.uniform(0.5, 1))  # noqa: S311 - jitter
             if self.stopping.is_set():
                 return 1
 
-    async def _take_back(self, name: str) -> None:
+    async def _take_back(self, name: str) -> bool:
+        """Whether the dead child was a worker that had come up; what it held is free again."""
         try:
             count = await release_dead(self.group, self.settings, name)
-            await self.group.run_all(fleet.leave(name))
+            beating, _ = await self.group.run_all(fleet.leave(name))
             if count:
                 log.info("took back %d runs of %s", count, name)
+            return beating == 1
         except (RedisError, OSError, PostroomError) as error:
             log.warning("could not take back the runs of %s (%s); their leases will end", name, error)
+            return False
 
 
 def python(*arguments: str) -> list[str]:
