@@ -89,7 +89,7 @@ class Supervisor:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), pause * random.uniform(0.5, 1))  # noqa: S311 - jitter
             if self.stopping.is_set():
-                return 1
+                return 0
 
     async def _take_back(self, name: str) -> bool:
         """Whether the dead child was a worker that had come up; what it held is free again."""
@@ -98,7 +98,7 @@ class Supervisor:
             beating, _ = await self.group.run_all(fleet.leave(name))
             if count:
                 log.info("took back %d runs of %s", count, name)
-            return beating == 1
+            return bool(beating == 1)
         except (RedisError, OSError, PostroomError) as error:
             log.warning("could not take back the runs of %s (%s); their leases will end", name, error)
             return False
