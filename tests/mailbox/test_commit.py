@@ -153,6 +153,7 @@ class TestFinish:
             "code": "max_rounds",
             "message": "16 rounds",
             "result": {"response": "ho"},
+            "step": 1,
         }
         record = desk.record(owner.run_id)
         assert record.termination == how
@@ -232,7 +233,7 @@ def test_a_batch_too_wide_for_lua_is_refused_before_it_writes(desk: Desk) -> Non
     assert snapshot(desk) == before
     wide = Batch(1).tell({"type": "custom", **{f"k{i}": "v" for i in range(4000)}})
     desk.commit(owner, wide)  # the same, said through the journal, goes into the body
-    assert len(desk.events(owner.run_id)[0]) == 4002
+    assert len(desk.events(owner.run_id)[0]) == 4001
 
 
 def test_a_call_id_may_come_again_in_a_later_step(desk: Desk) -> None:

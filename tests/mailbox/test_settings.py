@@ -25,6 +25,12 @@ def test_an_unusable_value_is_refused_by_name(text: str) -> None:
         Settings.from_env({"POSTROOM_LEASE_MS": text})
 
 
+@pytest.mark.parametrize("wrong", [{"lease_ms": -5}, {"run_retention_ms": 10**19}, {"max_body_bytes": 1 << 40}])
+def test_a_value_given_in_code_is_checked_too(wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidInput, match="POSTROOM_"):
+        Settings(**wrong)  # type: ignore[arg-type]
+
+
 def test_every_variable_stands_in_the_readme() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     missing = [variable(item.name) for item in fields(Settings) if f"`{variable(item.name)}`" not in readme]

@@ -61,7 +61,7 @@ class Batch:
         """Appends an event to the journal; the one that ends a run is written with the end itself."""
         if event["type"] == TERMINAL:
             raise InvalidInput("a step cannot tell run_finish; finish the run instead")
-        self.events.append(journal.fields(event if "step" in event else {**event, "step": self.step}, self.limit))
+        self.events.append(journal.fields(event, self.limit, self.step))
         return self
 
     def note_call(self, call_id: str, status: CallStatus, **more: Any) -> "Batch":
@@ -87,31 +87,38 @@ class Batch:
         return self
 
     def args(self) -> list[Any]:
-        """The batch as the scripts read it: only the sections that hold something."""
-        _only(self.run_fields, STEP_FIELDS, "run")
-        _only(self.thread_fields, THREAD_FIELDS, "thread")
-        sections: list[tuple[str, list[Any]]] = [("say", each) for each in self.messages]
+        """The batch as the scripts read it: only the sections that hold something, "clear-calls" before the rest."""
+        if self.run_fields and not self.run_fields.keys() <= STEP_FIELDS:
+            raise _not_ours(self.run_fields.keys() - STEP_FIELDS, "run")
+        if self.thread_fields and not self.thread_fields.keys() <= THREAD_FIELDS:
+            raise _not_ours(self.thread_fields.keys() - THREAD_FIELDS, "thread")
+        sections: list[tuple[str, list[Any]]] = [("clear-calls", [])] if self.clear_calls else []
+        sections += [("say", each) for each in self.messages]
         sections += [("tell", each) for each in self.events]
-        sections += [(kind, items) for kind, items in self._fields() if items]
-        if self.clear_calls:
-            sections.insert(0, ("clear-calls", []))
+        sections += [(kind, items) for kind, name in _LISTS if (items := getattr(self, name))]
+        sections += [(kind, pairs(fields)) for kind, name in _MAPS if (fields := getattr(self, name))]
         flat: list[Any] = [self.number, self.max_events, len(sections)]
         for kind, items in sections:
-            flat += (kind, len(items), *items)
+            flat.append(kind)
+            flat.append(len(items))
+            flat += items
         return flat
 
-    def _fields(self) -> list[tuple[str, list[Any]]]:
-        return [
-            ("run", pairs(self.run_fields)),
-            ("thread", pairs(self.thread_fields)),
-            ("drop-call", self.calls_dropped),
-            ("call", pairs(self.calls)),
-            ("state", pairs(self.run_state)),
-            ("drop-state", self.run_state_dropped),
-            ("thread-state", pairs(self.thread_state)),
-            ("drop-thread-state", self.thread_state_dropped),
-            ("read", self.read_mail),
-        ]
+
+# Sections of a batch and where they are gathered. What is dropped goes before what is set.
+_LISTS = (
+    ("drop-call", "calls_dropped"),
+    ("drop-state", "run_state_dropped"),
+    ("drop-thread-state", "thread_state_dropped"),
+    ("read", "read_mail"),
+)
+_MAPS = (
+    ("run", "run_fields"),
+    ("thread", "thread_fields"),
+    ("call", "calls"),
+    ("state", "run_state"),
+    ("thread-state", "thread_state"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +150,7 @@ def suspend(
     """Writes a step after which the run waits; the outcome `continue` means that what it wanted is already there."""
     if reason is WaitingReason.TIME and wake is None:
         raise InvalidInput("a run that waits for a time must say which: give wake")
-    told = journal.fields({"type": "run_waiting", **(event or {})}, batch.limit)[2:]
+    told = journal.fields({"type": "run_waiting", **(event or {})}, batch.limit, batch.step)[2:]
     args = [owner.run_id, owner.fence, *batch.args(), reason.value, "" if wake is None else wake, *counted(told)]
     return script("suspend", owner.thread_id, now, args, _arrivals)
 
@@ -152,7 +159,7 @@ def finish(
     owner: Owner, batch: Batch, termination: Termination, result: Any = None, now: int | None = None
 ) -> Op[Arrivals]:
     """Writes the last step and ends the run; `continue` means mail came first and the run must read it."""
-    told = journal.fields({"type": "run_finish", "result": result}, batch.limit)[2:]
+    told = journal.fields({"type": "run_finish", "result": result}, batch.limit, batch.step)[2:]
     how = [TerminationKind(termination.kind).value, termination.code or "", termination.message or ""]
     args = [owner.run_id, owner.fence, *batch.args(), *how, *counted(told)]
     return script("finish", owner.thread_id, now, args, _arrivals)
@@ -171,6 +178,5 @@ def _arrivals(reply: Any) -> Arrivals:
     )
 
 
-def _only(given: dict[str, Any], allowed: frozenset[str], what: str) -> None:
-    if unknown := given.keys() - allowed:
-        raise InvalidInput(f"a step may not set {', '.join(sorted(unknown))} of its {what}")
+def _not_ours(names: set[str], what: str) -> InvalidInput:
+    return InvalidInput(f"a step may not set {', '.join(sorted(names))} of its {what}")

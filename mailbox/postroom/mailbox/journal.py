@@ -20,23 +20,25 @@ class Entry:
     event: Plain
 
 
-def fields(event: Plain, limit: int = codec.MAX_BYTES) -> list[Any]:
-    """The stream fields of an event given as plain data: words stay words, the rest goes into the body."""
-    flat: list[Any] = ["type", event["type"]]
-    rest = {}
+def fields(event: Plain, limit: int = codec.MAX_BYTES, step: int = 0) -> list[Any]:
+    """The stream fields of an event given as plain data: words and the step stay plain, the rest goes into the body."""
+    flat: list[Any] = ["type", event["type"], "step", event.get("step", step)]
+    rest: Plain | None = None
     for name, value in event.items():
-        if name == "type" or value is None:
+        if value is None or name in _OWN:
             continue
         # An empty text would look like a field that a script left unset.
         if isinstance(value, str) and value and name not in _RESERVED and len(flat) < _MOST_PLAIN:
-            flat += [name, codec.fitting(value, limit)]
+            flat += (name, codec.fitting(value, limit))
         else:
+            rest = rest or {}
             rest[name] = value
     if rest:
-        flat += ["body", codec.encode(rest, limit)]
+        flat += ("body", codec.encode(rest, limit))
     return flat
 
 
+_OWN = frozenset({"type", "step"})
 _RESERVED = frozenset({"at", "body"})
 _MOST_PLAIN = 64
 
@@ -46,8 +48,11 @@ def entry(raw: Sequence[Any]) -> Entry:
     number, flat = int(raw[0].partition(b"-")[0]), raw[1]
     found = {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
     at = int(found.pop("at", 0))
+    step = int(found.pop("step", 0))
     body = found.pop("body", None)
     event: Plain = {name: value.decode() for name, value in found.items() if value}
+    if step:
+        event["step"] = step
     return Entry(number, at, event | (codec.decode(body) if body else {}))
 
 

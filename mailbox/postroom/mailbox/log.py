@@ -31,24 +31,27 @@ class Entry:
 def fields(message: Plain, step: int, limit: int = codec.MAX_BYTES, covers: tuple[int, int] | None = None) -> list[Any]:
     """The stream fields of a message given as plain data (`Message.as_dict()`)."""
     flat: list[Any] = ["role", message["role"], "step", step]
+    rest: Plain | None = None
+    for name, value in message.items():
+        if not value or name == "role":
+            continue
+        if name == "content" and len(value) == 1 and value[0]["type"] == "text":
+            flat += ("text", codec.fitting(value[0]["text"], limit))
+        elif name in _PLAIN:
+            if value != "all":
+                flat += (_PLAIN[name], value)
+        else:
+            rest = rest or {}
+            rest[name] = value
     if covers:
-        flat += ["covers", f"{covers[0]} {covers[1]}"]
-    rest = {name: value for name, value in message.items() if value and name not in _PLAIN}
-    content = message.get("content") or []
-    if len(content) == 1 and content[0]["type"] == "text":
-        flat += ["text", codec.fitting(content[0]["text"], limit)]
-    elif content:
-        rest["content"] = content
-    for name, field in _PLAIN.items():
-        if field and message.get(name) not in (None, "all"):
-            flat += [field, message[name]]
+        flat += ("covers", f"{covers[0]} {covers[1]}")
     if rest:
-        flat += ["body", codec.encode(rest, limit)]
+        flat += ("body", codec.encode(rest, limit))
     return flat
 
 
 # Message fields that have a stream field of their own, so that redis-cli shows them.
-_PLAIN = {"role": "", "content": "", "id": "id", "tool_call_id": "call", "visibility": "visibility"}
+_PLAIN = {"id": "id", "tool_call_id": "call", "visibility": "visibility"}
 
 
 def entry(raw: Sequence[Any]) -> Entry:
@@ -60,7 +63,7 @@ def entry(raw: Sequence[Any]) -> Entry:
     if b"text" in found:
         message["content"] = [{"type": "text", "text": found[b"text"].decode()}]
     for name, field in _PLAIN.items():
-        if field and field.encode() in found:
+        if field.encode() in found:
             message[name] = found[field.encode()].decode()
     start, _, end = found.get(b"covers", b"").partition(b" ")
     return Entry(

@@ -59,6 +59,12 @@ class Settings:
     max_mail: int = _setting(1_000, _positive, "most unread mail in one mailbox")
     max_events: int = _setting(10_000, _positive, "events kept in a run's journal before the oldest are trimmed")
 
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, int):
+                _parse(item.name, item.metadata["parse"], str(value))
+
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None, **overrides: Any) -> "Settings":
         """Settings from `POSTROOM_*`; an unreadable value is refused by name, an empty one counts as unset."""
@@ -69,10 +75,7 @@ class Settings:
             text = source.get(variable(name), "")
             if text:
                 values[name] = _parse(name, parse, text)
-        for name, value in overrides.items():
-            if value is not None:
-                values[name] = _parse(name, parsers[name], str(value))
-        return cls(**values)
+        return cls(**values | {name: value for name, value in overrides.items() if value is not None})
 
 
 def variable(name: str) -> str:
