@@ -98,7 +98,7 @@ def test_a_worker_that_was_stopped_goes_on_working(fleet: Fleet) -> None:
     sleeper.signal(signal.SIGSTOP)
     until(lambda: fleet.status(run) == "queued", 15, "the run is taken back")
     sleeper.signal(signal.SIGCONT)
-    until(lambda: fleet.status(run) == "done", 20, "the same worker takes it up again")
+    until(lambda: fleet.status(run) == "done", 3, "the same worker takes it up again, at the first doorbell")
     assert history.wrong(fleet, [run]) == []
     assert sleeper.stop() == 0
 

@@ -87,21 +87,23 @@ class Desk:
 
 async def activate(desk: Desk, thread_id: str, run_id: str) -> None:
     """Answers a doorbell."""
-    if run_id in desk.active:
-        return
     asked_at = time.monotonic()
     claim = await desk.claim(thread_id, run_id)
     if claim is None:
         return
     owner = Owner(thread_id, run_id, claim.fence)
     active = Active(owner, desk.settings.lease_ms, asked_at + desk.settings.lease_ms / 1000)
+    # Stopped past its lease and now asked again, this process may still hold the stint that was taken from it.
+    if stale := desk.active.get(run_id):
+        stale.lose()
     desk.active[run_id] = active
     try:
         await Activation(desk, active, claim).run()
     except FenceLost as error:
         log.warning("let go: %s", error, extra={"run_id": run_id, "fence": owner.fence})
     finally:
-        desk.active.pop(run_id, None)
+        if desk.active.get(run_id) is active:
+            del desk.active[run_id]
 
 
 class Activation:
