@@ -42,6 +42,7 @@ end
 
 -- Lua cannot unpack more than a few thousand items at once, and must not find that out halfway.
 local MOST_FIELDS = 1000
+local TRIM_EVERY = 100
 
 local function check_sections()
   for i, kind in ipairs(kinds) do
@@ -51,8 +52,8 @@ local function check_sections()
           and check_call(ARGV[place], ARGV[place + 1], kinds[1] == 'clear-calls')
         if refusal then return refusal end
       end
-    elseif (kind == 'say' or kind == 'tell') and lasts[i] - firsts[i] >= MOST_FIELDS then
-      return refuse('TOOMANY', 'a message or event of run ' .. run .. ' has more than ' .. MOST_FIELDS .. ' fields')
+    elseif (kind == 'say' or kind == 'tell' or kind == 'run') and lasts[i] - firsts[i] >= MOST_FIELDS then
+      return refuse('TOOMANY', 'a message, event or the record of run ' .. run .. ' has more than ' .. MOST_FIELDS .. ' fields')
     end
   end
 end
@@ -69,15 +70,19 @@ local function read_mail(first, last)
   if redis.call('XLEN', mailbox_key) == 0 then redis.call('DEL', mailbox_key) end
 end
 
+-- The run's own fields go out with its counters, in one HSET.
+local run_first, run_last = 1, 0
+
 local function apply(kind, first, last)
   if kind == 'tell' then
     events = events + 1
-    redis.call('XADD', run_key .. ':events', 'MAXLEN', '~', max_events, events .. '-0', 'at', now_text,
-      unpack(ARGV, first, last))
+    redis.call('XADD', run_key .. ':events', events .. '-0', 'at', now_text, unpack(ARGV, first, last))
+    -- Trimming is approximate anyway, so it need not be thought of at every event.
+    if events % TRIM_EVERY == 0 then redis.call('XTRIM', run_key .. ':events', 'MAXLEN', '~', max_events) end
   elseif kind == 'say' then
     seq = seq + 1
     redis.call('XADD', log_key, seq .. '-0', 'at', now_text, 'run', run, unpack(ARGV, first, last))
-  elseif kind == 'run' then in_slices('HSET', run_key, first, last)
+  elseif kind == 'run' then run_first, run_last = first, last
   elseif kind == 'call' then in_slices('HSET', run_key .. ':calls', first, last)
   elseif kind == 'clear-calls' then redis.call('DEL', run_key .. ':calls')
   elseif kind == 'read' then read_mail(first, last)
@@ -93,7 +98,7 @@ end
 local function apply_batch()
   local before = seq
   for i, kind in ipairs(kinds) do apply(kind, firsts[i], lasts[i]) end
-  redis.call('HSET', run_key, 'commits', number, 'events', events, 'updated', now_text)
+  redis.call('HSET', run_key, 'commits', number, 'events', events, 'updated', now_text, unpack(ARGV, run_first, run_last))
   if seq > before then redis.call('HSET', thread_key, 'seq', seq, 'updated', now_text) end
 end
 
