@@ -82,7 +82,7 @@ def test_a_rolling_deploy_is_not_noticed(fleet: Fleet) -> None:
 
 
 def test_a_server_that_hangs_keeps_nobody_from_leaving(server: Server, fleet_on: FleetOn) -> None:
-    with fleet_on(server.url, drain_ms=1_000) as fleet:
+    with fleet_on(server.url, drain_ms=200) as fleet:
         worker = fleet.worker()
         fleet.held(fleet.submit(["one", {"sleep": 300, "say": "never"}]))
         assert server.process

@@ -52,7 +52,7 @@ def test_enqueue_gives_each_its_turn(fleet: Fleet) -> None:
 
 def test_reject_lets_one_in(fleet: Fleet) -> None:
     fleet.workers(2)
-    runs, outcomes = submit_at_once(fleet, fleet.thread(), "reject", [{"sleep": 2, "say": "me"}])
+    runs, outcomes = submit_at_once(fleet, fleet.thread(), "reject", [{"sleep": 1, "say": "me"}])
     (winner,) = [run for run, outcome in zip(runs, outcomes, strict=True) if isinstance(outcome, Submitted)]
     refused = [outcome for outcome in outcomes if not isinstance(outcome, Submitted)]
     assert all(isinstance(error, ThreadBusy) and winner.run_id in error.message for error in refused)

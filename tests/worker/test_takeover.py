@@ -66,7 +66,7 @@ def test_a_lost_machine_is_replaced_when_its_lease_ends(fleet: Fleet) -> None:
 
 def test_a_step_longer_than_the_lease_is_left_alone_while_its_worker_lives(fleet: Fleet) -> None:
     fleet.workers(2)
-    length = 60 if LONG else 5
+    length = 60 if LONG else 3.5
     run = fleet.submit([{"sleep": length, "say": "at last"}])
     first = fleet.held(run)
     until(lambda: fleet.status(run) == "done", length + 5, "the long step ends")
