@@ -45,6 +45,9 @@ class Script:
     sha: str
 
 
+_defined: dict[str, Script] = {}
+
+
 def _set(values: Iterable[str]) -> str:
     return "{" + ", ".join(f"{value} = true" for value in sorted(values)) + "}"
 
@@ -76,10 +79,18 @@ def load(name: str) -> Script:
     parts = []
     for part in first.removeprefix(_INCLUDE).split():
         parts.append(_RENDERED.get(part) or (_SOURCES / "lib" / f"{part}.lua").read_text(encoding="utf-8"))
-    source = "\n".join([*parts, rest])
-    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+    return define(name, "\n".join([*parts, rest]))
+
+
+def define(name: str, source: str) -> Script:
+    """A script of this process; whoever teaches a server teaches it this one too."""
+    script = Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+    _defined[script.sha] = script
+    return script
 
 
 def load_all() -> list[Script]:
     """Every script, for a server that has not seen them."""
-    return [load(name) for name in NAMES]
+    for name in NAMES:
+        load(name)
+    return list(_defined.values())

@@ -3,7 +3,6 @@
 RQ's own code needs fifty commands for a job; what is left here is what `rq info` and the dashboards read.
 """
 
-import hashlib
 import json
 import zlib
 from collections.abc import Sequence
@@ -11,13 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.ids import new_id
 from postroom.mailbox.keys import check_id, check_token
 from postroom.mailbox.ops import Command, Op
-from postroom.mailbox.scripts import Script
+from postroom.mailbox.scripts import Script, define
 
 # A started doorbell counts as abandoned this long after its worker last said otherwise. Longer than any lease: the run
 # is recovered from its lock, and RQ's own clean-up must not meddle meanwhile.
@@ -55,7 +53,7 @@ class Bell:
 def script(name: str) -> Script:
     """One of the worker's own scripts."""
     source = (files("postroom.worker") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
-    return Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+    return define(name, source)
 
 
 def started_registry(queue: str) -> str:
@@ -96,8 +94,3 @@ def extend(queue: str, entries: Sequence[str], now: datetime) -> Op[int]:
     """Says that these doorbells are still being answered."""
     until = int(now.timestamp()) + ABANDONED_AFTER
     return Op(("EVALSHA", script("extend").sha, 1, started_registry(queue), until, *entries), int)
-
-
-def loading() -> list[Op[Any]]:
-    """The commands that teach a server these scripts."""
-    return [Op(("SCRIPT", "LOAD", script(name).source), bytes) for name in ("take", "answered", "returned", "extend")]

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import redis
 import redis.asyncio
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 from rq import Queue, SimpleWorker
 from rq.job import Job, JobStatus
 from rq.registry import FailedJobRegistry
@@ -85,7 +85,6 @@ class Worker:
         """Works until stopped; 0 for a clean end, 1 when something essential died."""
         self.client = await connect_async(self.url)
         self.desk = Desk(Group(self.client), self.app, self.settings, self.name)
-        await self._teach()
         self.rq = await asyncio.to_thread(self._register)
         self._listen_to_signals()
         log.info("worker %s takes %s, %d at a time", self.name, ", ".join(self.queues), self.slots)
@@ -106,19 +105,6 @@ class Worker:
     def _start(self, loop: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         return asyncio.create_task(loop)
 
-    async def _ask(self, op: Op[T]) -> T:
-        """Runs one of the worker's own scripts; a server that was started anew is taught them again."""
-        try:
-            return await self.desk.group.run(op)
-        except NoScriptError:
-            await self._teach()
-            return await self.desk.group.run(op)
-
-    async def _teach(self) -> None:
-        for outcome in await self.desk.group.run_all(bells.loading()):
-            if isinstance(outcome, BaseException):
-                raise outcome
-
     # -- consuming ---------------------------------------------------------------------------------------------------
 
     async def _consume(self) -> None:
@@ -131,7 +117,9 @@ class Worker:
                 await _either(self.freed, IDLE_S)
                 continue
             try:
-                taken = await self._ask(bells.take(self.queues, min(free, MOST_BELLS), self.name, datetime.now(UTC)))
+                taken = await self.desk.group.run(
+                    bells.take(self.queues, min(free, MOST_BELLS), self.name, datetime.now(UTC))
+                )
                 pause = 0.1
             except LOST_CONNECTION as error:
                 log.warning("taking doorbells: %s, trying again", error)
@@ -152,7 +140,7 @@ class Worker:
         """Puts doorbells back that came while we were told to stop, the first one first."""
         with suppress(*LOST_CONNECTION):
             for bell in reversed(taken):
-                await self._ask(bells.returned(bell))
+                await self.desk.group.run(bells.returned(bell))
 
     def _serve(self, bell: Bell) -> None:
         task = asyncio.create_task(self._answer(bell), name=bell.job)
@@ -179,7 +167,7 @@ class Worker:
             # Nothing is lost: the run comes back from the watch list.
             log.warning("doorbell %s: %s", bell.job, error)
         with suppress(*LOST_CONNECTION):
-            await self._ask(bells.answered(bell, self.name))
+            await self.desk.group.run(bells.answered(bell, self.name))
 
     async def _peek(self, queue: str) -> None:
         """Waits, while idle, for a queue to get something; moving its head onto itself changes nothing."""

@@ -8,8 +8,7 @@ local thread = read(thread_key, 'open', 'fence')
 local record = read(run_key, 'status', 'fence', 'attempts', 'cancel', 'released')
 if record.released == fence then return {'again', false} end
 if thread.open ~= run or thread.fence ~= fence or record.status ~= 'running' then
-  return refuse('FENCED', 'run ' .. run .. ' is ' .. (record.status ~= '' and record.status or 'gone') ..
-    ' and the thread is at fence ' .. thread.fence .. ', not ' .. fence .. '; this activation is over')
+  return refuse_fenced(run, record.status, thread.fence, fence)
 end
 redis.call('HSET', run_key, 'released', fence)
 redis.call('DEL', lock_key)

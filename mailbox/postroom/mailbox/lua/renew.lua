@@ -5,7 +5,6 @@ local run, fence, lease = take(), take(), take()
 local thread = read(thread_key, 'open', 'fence')
 local record = read(run_key_of(run), 'status', 'worker', 'cancel', 'decisions')
 if thread.open ~= run or thread.fence ~= fence or record.status ~= 'running' then
-  return refuse('FENCED', 'run ' .. run .. ' is ' .. (record.status ~= '' and record.status or 'gone') ..
-    ' and the thread is at fence ' .. thread.fence .. ', not ' .. fence .. '; this activation is over')
+  return refuse_fenced(run, record.status, thread.fence, fence)
 end
 return {write_lock(run, record.worker, fence, lease), record.cancel, tonumber(record.decisions) or 0, redis.call('XLEN', mailbox_key)}

@@ -23,8 +23,7 @@ local function already_applied() return record[2] == fence and number <= commits
 local function check_owner()
   if not status then return refuse('NORUN', 'run ' .. run .. ' does not exist or has expired') end
   if status ~= 'running' or thread[1] ~= run or thread[2] ~= fence then
-    return refuse('FENCED', 'run ' .. run .. ' is ' .. status .. ' and the thread is at fence ' .. (thread[2] or '0') ..
-      ', not ' .. fence .. '; this activation is over')
+    return refuse_fenced(run, status, thread[2] or '0', fence)
   end
   if number ~= commits + 1 then
     return refuse('COMMITGAP', 'run ' .. run .. ' has ' .. commits .. ' commits, number ' .. number ..

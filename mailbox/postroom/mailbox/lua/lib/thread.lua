@@ -32,6 +32,12 @@ local now_text = text(now)
 
 local function refuse(code, message) return redis.error_reply(code .. ' ' .. message) end
 
+-- For a worker that is no longer the owner: another one is, or the run has left it.
+local function refuse_fenced(run, status, thread_fence, fence)
+  return refuse('FENCED', 'run ' .. run .. ' is ' .. (status ~= '' and status or 'gone') ..
+    ' and the thread is at fence ' .. thread_fence .. ', not ' .. fence .. '; this activation is over')
+end
+
 local function run_key_of(run) return base .. 'run:' .. run end
 
 -- Fields of a hash by name, empty where unset.
