@@ -38,7 +38,7 @@ class OutputSchema:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to answer; what is None is left to the provider. `effort` is none, low, medium, high, max or a token budget."""
+    """How to answer; what is None is left to the provider. `effort`: none, low, medium, high, max or tokens."""
 
     temperature: float | None = None
     top_p: float | None = None

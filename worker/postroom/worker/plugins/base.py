@@ -52,10 +52,10 @@ class HookContext:
         return section()
 
 
-Hook = Callable[[HookContext], "Command | None | Awaitable[Command | None]"]
-Gate = Callable[[HookContext], "Intercept | None | Awaitable[Intercept | None]"]
-ActionHandler = Callable[[HookContext, Any], "Command | None | Awaitable[Command | None]"]
-EffectHandler = Callable[[Any], "None | Awaitable[None]"]
+Hook = Callable[[HookContext], "Command | Awaitable[Command | None] | None"]
+Gate = Callable[[HookContext], "Intercept | Awaitable[Intercept | None] | None"]
+ActionHandler = Callable[[HookContext, Any], "Command | Awaitable[Command | None] | None"]
+EffectHandler = Callable[[Any], "Awaitable[None] | None"]
 # Pure functions over what is sent to the model, over what a user said, and over what the model said.
 Transform = Callable[[tuple[Plain, ...], HookContext], tuple[Plain, ...]]
 InputFilter = Callable[[Plain, HookContext], "Plain | Awaitable[Plain]"]
