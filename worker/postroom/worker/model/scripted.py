@@ -39,7 +39,7 @@ class ScriptedModel:
     async def stream(self, request: Request) -> AsyncIterator[Part]:
         """The answer that is next."""
         self.requests.append(request)
-        answer = self.script(request) if callable(self.script) else self._next(request)
+        answer = self.script(request) if callable(self.script) else self._next(self.script, request)
         if isinstance(answer, Exception):
             raise answer
         given: dict[str, Any] = {"say": answer} if isinstance(answer, str) else answer
@@ -48,11 +48,11 @@ class ScriptedModel:
                 await asyncio.sleep(given["pause"])
             yield part
 
-    def _next(self, request: Request) -> Answer:
+    def _next(self, script: Sequence[Answer], request: Request) -> Answer:
         turn = _turn(request)
-        if turn >= len(self.script):
-            raise RequestRejected(f"the script of {self.name} has {len(self.script)} answers, asked for {turn + 1}")
-        return self.script[turn]  # type: ignore[index]
+        if turn >= len(script):
+            raise RequestRejected(f"the script of {self.name} has {len(script)} answers, asked for {turn + 1}")
+        return script[turn]
 
 
 def _turn(request: Request) -> int:
