@@ -20,7 +20,7 @@ from postroom.mailbox.log import Entry
 from postroom.mailbox.ops import Fields, Op
 from postroom.worker import notes
 from postroom.worker.desk import Active, Desk
-from postroom.worker.loop import Finish, Loop, Plain, Standing, Turn, Wait
+from postroom.worker.loop import Finish, Loop, Memory, Plain, Standing, Turn, Wait
 from postroom.worker.pen import Pen
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Activation:
         self.usage, self.thread_usage = _usage(run), _usage(claim.thread)
         self.run_state = _values(claim.run_state)
         self.thread_state = _values(claim.thread_state)
-        self.memory: Any = None
+        self.memory: Memory | None = None
         self.begun = False
         self.pen = Pen(desk, active, int(run["commits"]) + 1, self.step, bool(phase))
         self.calls = notes.open_calls(claim.calls, self.asked.message if self.asked else None)
@@ -102,6 +102,8 @@ class Activation:
             log.exception("step %d of run %s failed", self.step, self.owner.run_id)
             await self._fail(error)
         finally:
+            if self.memory:
+                self.memory.close()
             await self.pen.rest()
 
     def _no_agent(self) -> str:

@@ -42,7 +42,7 @@ class Standing:
     config: str = ""
     run_state: Mapping[str, Any] = field(default_factory=dict)
     thread_state: Mapping[str, Any] = field(default_factory=dict)
-    memory: Any = None
+    memory: "Memory | None" = None
 
     @property
     def messages(self) -> tuple[Plain, ...]:
@@ -50,8 +50,22 @@ class Standing:
         return (*(entry.message for entry in self.log), *self.arrived)
 
 
+class Memory(Protocol):
+    """What a loop keeps from turn to turn, for as long as one activation lasts."""
+
+    def close(self) -> None:
+        """The activation is over."""
+        ...
+
+
 class Pen(Protocol):
-    """How a loop writes before its turn is over."""
+    """How a loop writes before its turn is over.
+
+    `step_open` while a step was begun and not yet ended; `calls` are the open ones as the journal has them.
+    """
+
+    step_open: bool
+    calls: dict[str, OpenCall]
 
     def tell(self, event: Plain) -> None:
         """Shows an event to whoever follows the run: within 30 ms, or with the next commit if that is sooner."""
@@ -119,7 +133,7 @@ class Turn:
     thread_state: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     effects: tuple[Callable[[], Awaitable[None]], ...] = ()
-    memory: Any = None
+    memory: "Memory | None" = None
 
 
 class Loop(Protocol):

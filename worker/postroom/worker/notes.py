@@ -51,6 +51,8 @@ def _plain(outcome: Outcome) -> Plain:
         made["ends"] = True
     if outcome.handoff:
         made["handoff"] = outcome.handoff
+    if outcome.full:
+        made["full"] = outcome.full
     return made
 
 
@@ -63,6 +65,7 @@ def _outcome(made: Plain) -> Outcome:
         command=command.from_plain(made["command"]) if "command" in made else command.NOTHING,
         ends=made.get("ends", False),
         handoff=made.get("handoff", ""),
+        full=made.get("full", ""),
     )
 
 

@@ -30,6 +30,13 @@ Plain = dict[str, Any]
 
 LOST_CONNECTION = (RedisConnectionError, RedisTimeoutError, OSError)
 GATHER_S = 0.03
+# Events that say more of the same, and the field that grows.
+_GROWING = {
+    "text_delta": "delta",
+    "reasoning_delta": "delta",
+    "tool_call_delta": "args_delta",
+    "tool_call_stream_delta": "delta",
+}
 
 
 class Pen:
@@ -54,9 +61,19 @@ class Pen:
             self.step_open = True
         elif event["type"] == "step_end":
             self.step_open = False
-        self._told.append(event)
+        if not self._joined(event):
+            self._told.append(event)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._gathered)
+
+    def _joined(self, event: Plain) -> bool:
+        """Words that follow words become one event."""
+        grows = _GROWING.get(event["type"])
+        last = self._told[-1] if self._told else None
+        if not grows or not last or last["type"] != event["type"] or last.get("id") != event.get("id"):
+            return False
+        self._told[-1] = {**last, grows: last[grows] + event[grows]}
+        return True
 
     async def jot(self, calls: tuple[OpenCall, ...]) -> None:
         """Journals where calls stand now. It is written even if whoever asked for it is cancelled meanwhile."""

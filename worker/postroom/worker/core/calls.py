@@ -15,7 +15,8 @@ ERROR, SUCCESS, PENDING = "error", "success", "pending"
 class Outcome:
     """What became of a call. `ends` ends the run with this outcome's data, `handoff` names who goes on.
 
-    A pending outcome has a `ticket`: somebody must decide before the call can go on.
+    A pending outcome has a `ticket`: somebody must decide before the call can go on. `full` is the whole text when what
+    the model is shown was cut.
     """
 
     status: Literal["success", "error", "pending"]
@@ -26,6 +27,7 @@ class Outcome:
     command: Command = NOTHING
     ends: bool = False
     handoff: str = ""
+    full: str = ""
 
     @property
     def failed(self) -> bool:

@@ -7,7 +7,10 @@ LoopError
 ├── MergeConflict             two at the same time on one exclusive key
 ├── UnknownAction             an action or effect nobody handles
 ├── ActionsWithoutEnd         actions that go on scheduling actions
-└── WindowTooSmall            not even what must stay fits the model's window
+├── WindowTooSmall            not even what must stay fits the model's window
+├── EmptyReply                a model that says nothing, however often it is asked
+├── OutputInvalid             a final answer of the wrong shape, however often it is repaired
+└── AgentMissing              a handoff to an agent nobody knows
 """
 
 from postroom.mailbox.errors import PostroomError
@@ -59,3 +62,21 @@ class WindowTooSmall(LoopError):
     """Not even what must stay fits the model's window."""
 
     code = "context_window_too_small"
+
+
+class EmptyReply(LoopError):
+    """A model that says nothing, however often it is asked."""
+
+    code = "empty_response"
+
+
+class OutputInvalid(LoopError):
+    """A final answer of the wrong shape, however often it is repaired."""
+
+    code = "output_invalid"
+
+
+class AgentMissing(LoopError):
+    """A handoff to an agent nobody knows."""
+
+    code = "agent_not_found"

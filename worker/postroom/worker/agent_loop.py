@@ -1,0 +1,33 @@
+"""The agent loop: asks the model while no call is open, carries calls out while some are, waits when nobody may go on."""
+
+from postroom.mailbox.contracts import Termination
+from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
+from postroom.worker.asking import ask
+from postroom.worker.core.step import CallModel, RunTools, WaitForDecisions, next_move
+from postroom.worker.loop import Finish, Pen, Standing, Turn, Wait
+from postroom.worker.registry import Registry
+from postroom.worker.scene import Memory, Scene
+from postroom.worker.working import work
+
+
+class AgentLoop:
+    """Serves runs of every agent the registry knows; where a run stands decides what it does, and nothing else."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.registry = registry
+
+    async def step(self, standing: Standing, pen: Pen) -> Turn:
+        """One turn."""
+        plan = self._plan(standing)
+        if plan is None:
+            words = f"no agent {standing.agent!r} to hand over to"
+            return Turn(then=Finish(Termination(kind=TerminationKind.BLOCKED, code="handoff_failed", message=words)))
+        scene = Scene(standing, pen, plan)
+        match next_move(standing.calls):
+            case CallModel():
+                return await ask(scene)
+            case RunTools(calls):
+                return await work(scene, calls)
+            case WaitForDecisions(tickets):
+                waits = Wait(WaitingReason.APPROVAL, tickets=tickets)
+                return scene.turn(calls=standing.calls, folds=False, then=waits)

@@ -1,0 +1,134 @@
+"""The turn that asks the model: hooks, request, answer, and what the answer leads to."""
+
+from dataclasses import replace
+from typing import Any
+
+from postroom.mailbox.contracts import Termination
+from postroom.mailbox.lifecycle import CALL_DONE, TerminationKind, WaitingReason
+from postroom.worker.admission import admit
+from postroom.worker.core.command import Command, Phase
+from postroom.worker.core.errors import OutputInvalid
+from postroom.worker.core.step import WaitForDecisions, next_move
+from postroom.worker.core.stop import STATS, counted, first_stop
+from postroom.worker.inference import infer
+from postroom.worker.loop import Plain, Turn, Wait
+from postroom.worker.model.errors import ContextOverflow
+from postroom.worker.model.reply import Reply
+from postroom.worker.requesting import Asked, compact_if_due, compacted_now, request_for
+from postroom.worker.scene import ACTIVE, REPAIRS, Scene
+from postroom.worker.stage import settled
+from postroom.worker.working import settle
+
+NATURAL = Termination(kind=TerminationKind.NATURAL_END)
+
+
+async def ask(scene: Scene) -> Turn:
+    """One step up to the model's answer, and to its end if no tool has to run."""
+    await _begin(scene)
+    if stop := scene.stage.stop:
+        return await scene.finish(stop, (), None)
+    asked = await request_for(scene)
+    if stop := scene.stage.stop:
+        return await scene.finish(stop, (), None)
+    reply = await _answer(scene, asked)
+    scene.usage = reply.usage
+    for change in scene.plan.reply_filters:
+        reply = await settled(change(reply, scene.stage.context(Phase.AFTER_INFERENCE, reply=reply)))
+    await scene.stage.gather(Phase.AFTER_INFERENCE, reply=reply, messages=asked.seen, tools=asked.names)
+    _count(scene, reply)
+    if stop := scene.stage.stop or _stop(scene, reply):
+        # The words of the step that is stopped are kept; its calls are not carried out and so not stored.
+        words = replace(reply, calls=())
+        return await scene.finish(stop, () if words.empty else (words.as_message(),), {"response": reply.text})
+    return await (_call(scene, asked, reply) if reply.calls else _conclude(scene, asked, reply))
+
+
+async def _begin(scene: Scene) -> None:
+    """Opens the step, the run if it is new, and the agent if another one had the run before."""
+    standing, stage, agent = scene.standing, scene.stage, scene.plan.agent.id
+    if standing.step_open:
+        scene.pen.tell({"type": "stream_reset", "reason": "taken over"})
+    else:
+        scene.pen.tell({"type": "step_start", "message_id": f"{standing.run_id}.{standing.step}"})
+    scene.summary = await scene.compaction.outcome(wait=False)
+    before = stage.state[ACTIVE]
+    if before != agent:
+        context = stage.context(Phase.RUN_START)
+        stage.accept(*(command for plugin in scene.plan.plugins if (command := plugin.on_activate(context))))
+        stage.accept(Command((ACTIVE.update(agent),)))
+    if scene.plan.input_filters and standing.arrived:
+        scene.arrived = tuple([await _filtered(scene, message) for message in standing.arrived])
+    if not before:
+        await stage.gather(Phase.RUN_START, messages=standing.messages)
+    if not stage.stop:
+        await stage.gather(Phase.STEP_START, messages=standing.messages)
+
+
+async def _filtered(scene: Scene, message: Plain) -> Plain:
+    for change in scene.plan.input_filters:
+        if message["role"] == "user":
+            message = await settled(change(message, scene.stage.context(Phase.RUN_START)))
+    return message
+
+
+async def _answer(scene: Scene, asked: Asked) -> Reply:
+    """The model's answer. If the request was too long after all, it is made shorter and asked once more."""
+    behaviour = scene.plan.agent.behaviour
+    scene.pen.reach("before_model")
+    try:
+        reply = await infer(scene.plan.model, asked.request, scene.pen, behaviour.continuations, behaviour.nudges)
+    except ContextOverflow:
+        scene.pen.tell({"type": "stream_reset", "reason": "the request was too long"})
+        shorter = await compacted_now(scene, asked)
+        reply = await infer(scene.plan.model, shorter.request, scene.pen, behaviour.continuations, behaviour.nudges)
+    scene.pen.reach("after_model")
+    await compact_if_due(scene, asked)
+    return reply
+
+
+def _count(scene: Scene, reply: Reply) -> None:
+    scene.stage.accept(Command((STATS.update(counted(scene.state[STATS], reply, scene.now)),)))
+
+
+def _stop(scene: Scene, reply: Reply) -> Termination | None:
+    found = first_stop(scene.plan.stops, scene.state[STATS], reply, scene.now)
+    return Termination(kind=TerminationKind.STOPPED, code=found.code, message=found.detail) if found else None
+
+
+async def _call(scene: Scene, asked: Asked, reply: Reply) -> Turn:
+    """The answer has calls: they are stored before any of them is carried out."""
+    calls = await admit(scene, reply, asked.names)
+    message = reply.as_message()
+    if all(call.status in CALL_DONE for call in calls):
+        return await settle(scene, calls, (message,), reply)
+    match next_move(calls):
+        case WaitForDecisions(tickets):
+            await scene.close_step((*asked.seen, message))
+            scene.pen.reach("before_suspend")
+            waits = Wait(WaitingReason.APPROVAL, tickets=tickets)
+            return scene.turn(messages=(message,), calls=calls, then=waits)
+        case _:
+            return scene.turn(messages=(message,), calls=calls)
+
+
+async def _conclude(scene: Scene, asked: Asked, reply: Reply) -> Turn:
+    """The answer is words: the run's last ones, unless they have the wrong shape."""
+    message = reply.as_message()
+    result: dict[str, Any] = {"response": reply.text}
+    if scene.plan.output:
+        checked = scene.plan.output.check(reply.text)
+        if checked.problem:
+            return await _repair(scene, asked, message, checked.problem)
+        result["output"] = checked.value
+    return await scene.finish(NATURAL, (message,), result)
+
+
+async def _repair(scene: Scene, asked: Asked, message: Plain, problem: str) -> Turn:
+    tried = scene.state[REPAIRS]
+    if tried >= scene.plan.agent.behaviour.repairs:
+        raise OutputInvalid(f"run {scene.standing.run_id}: the final answer does not fit the schema: {problem}")
+    scene.stage.accept(Command((REPAIRS.update(tried + 1),)))
+    words = f"Your answer does not have the required shape: {problem}\nAnswer again with nothing but JSON of that shape."
+    note: Plain = {"role": "user", "content": [{"type": "text", "text": words}], "visibility": "internal"}
+    await scene.close_step((*asked.seen, message, note))
+    return scene.turn(messages=(message, note))

@@ -1,0 +1,214 @@
+"""The turn that carries calls out: what was decided first, side by side where that is safe, each journaled as it ends."""
+
+import asyncio
+from dataclasses import replace
+
+from postroom.mailbox.contracts import Termination
+from postroom.mailbox.lifecycle import CALL_DONE, CallStatus, TerminationKind, WaitingReason
+from postroom.worker.admission import INTERRUPTED, finished, gated, intercepted
+from postroom.worker.core.calls import OpenCall, Outcome, failure
+from postroom.worker.core.command import Command, Phase
+from postroom.worker.core.decisions import GRANTS, granted, is_cancel, verdict
+from postroom.worker.core.errors import MergeConflict
+from postroom.worker.core.render import limited, result_message
+from postroom.worker.core.state import State, merged
+from postroom.worker.core.step import ending, handoff, segments
+from postroom.worker.core.streaks import STREAKS, Verdict, after_calls
+from postroom.worker.loop import Continue, Plain, Turn, Wait
+from postroom.worker.model.reply import Reply
+from postroom.worker.notes import by_id
+from postroom.worker.scene import Scene
+from postroom.worker.tools.base import ToolContext
+from postroom.worker.tools.execute import execute
+
+OUTCOME_UNKNOWN = "The worker died while this call was being carried out. Whether it took effect is not known."
+
+
+async def work(scene: Scene, ready: tuple[OpenCall, ...]) -> Turn:
+    """Carries out what can be, and ends the step when every call has its result."""
+    shift = Shift(scene)
+    await shift.run(ready)
+    calls = shift.all()
+    if all(call.status in CALL_DONE for call in calls):
+        scene.pen.reach("tools_done")
+        return await settle(scene, calls, (), None)
+    tickets = tuple(call.ticket for call in calls if call.ticket and call.status is CallStatus.SUSPENDED)
+    await scene.close_step(scene.standing.messages)
+    scene.pen.reach("before_suspend")
+    return scene.turn(calls=calls, folds=False, then=Wait(WaitingReason.APPROVAL, tickets=tickets))
+
+
+class Shift:
+    """The calls of a step while they are carried out."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.calls = by_id(scene.standing.calls)
+        self.unwritten: set[str] = set()
+        for call in self.all():
+            if call.outcome and call.status in CALL_DONE:
+                scene.accept(call.outcome.command)
+
+    def all(self) -> tuple[OpenCall, ...]:
+        """Every call, in the order of the answer."""
+        return tuple(sorted(self.calls.values(), key=lambda call: call.index))
+
+    async def run(self, ready: tuple[OpenCall, ...]) -> None:
+        """Group after group; a tool that suspends ends the shift when calls run one after the other."""
+        scene = self.scene
+        if scene.resumed:
+            ready = tuple(call for call in map(self._taken_over, ready) if call.status not in CALL_DONE)
+        groups = segments(ready, scene.plan.parallel_safe, scene.plan.agent.behaviour.parallel)
+        for place, group in enumerate(groups):
+            runnable = [call for call in [await self._opened(call) for call in group] if call.status not in CALL_DONE]
+            runnable = [call for call in runnable if call.status is not CallStatus.SUSPENDED]
+            await self._journal()
+            if not runnable:
+                continue
+            await self._side_by_side(runnable)
+            self._merge(runnable)
+            if self._interrupted(runnable):
+                for call in (call for later in groups[place + 1 :] for call in later):
+                    self._put(finished(scene, call, failure("interrupted", INTERRUPTED)))
+                return
+
+    def _interrupted(self, ran: list[OpenCall]) -> bool:
+        one_by_one = self.scene.plan.agent.behaviour.parallel <= 1
+        return one_by_one and any(self.calls[call.id].status is CallStatus.SUSPENDED and not call.decision for call in ran)
+
+    def _taken_over(self, call: OpenCall) -> OpenCall:
+        """A call that was under way when its worker died: repeated if that is safe, otherwise reported."""
+        if call.status not in (CallStatus.RUNNING, CallStatus.RESUMING):
+            return call
+        tool = self.scene.plan.tools.get(call.name)
+        if tool is None or tool.idempotent:
+            return call
+        return self._put(finished(self.scene, call, failure("outcome_unknown", OUTCOME_UNKNOWN, interrupted=True)))
+
+    async def _opened(self, call: OpenCall) -> OpenCall:
+        """The call as it is about to start: decided, let through by the gates, and marked as started."""
+        scene = self.scene
+        answer = verdict(call)
+        if isinstance(answer, Outcome):
+            done = finished(scene, call, answer)
+            return self._put(replace(done, status=CallStatus.CANCELLED) if is_cancel(call) else done)
+        call = replace(call, arguments=answer.arguments)
+        if call.name not in scene.plan.tools:
+            return self._put(finished(scene, call, failure("not_found", f"tool {call.name!r} not found")))
+        # What was let through may have been forbidden since, by a rule or by what the calls before have changed.
+        if intercept := await gated(scene, call):
+            return self._put(intercepted(scene, call, intercept))
+        if grants := granted(call, scene.now):
+            scene.accept(Command((GRANTS.update(grants),)))
+        started = CallStatus.RESUMING if call.status is CallStatus.SUSPENDED else CallStatus.RUNNING
+        return self._put(call if call.status is CallStatus.RESUMING else replace(call, status=started))
+
+    def _put(self, call: OpenCall) -> OpenCall:
+        known = self.scene.pen.calls.get(call.id)
+        if known is None or known.status is not call.status or known.ticket != call.ticket:
+            self.unwritten.add(call.id)
+        self.calls[call.id] = call
+        return call
+
+    async def _journal(self) -> None:
+        """Writes what the journal does not know yet."""
+        if self.unwritten:
+            changed = tuple(self.calls[call_id] for call_id in sorted(self.unwritten))
+            self.unwritten.clear()
+            await self.scene.pen.jot(changed)
+            self.scene.pen.reach("call_journaled")
+
+    async def _side_by_side(self, group: list[OpenCall]) -> None:
+        limit = asyncio.Semaphore(self.scene.plan.agent.behaviour.parallel)
+        left = len(group)
+        state = self.scene.state
+
+        async def carry_out(call: OpenCall) -> None:
+            nonlocal left
+            async with limit:
+                outcome = await self._carried_out(call, state)
+            left -= 1
+            self._put(finished(self.scene, call, outcome))
+            if left:
+                await self._journal()
+
+        if len(group) == 1:
+            await carry_out(group[0])
+            return
+        async with asyncio.TaskGroup() as tasks:
+            for call in group:
+                tasks.create_task(carry_out(call))
+
+    async def _carried_out(self, call: OpenCall, state: State) -> Outcome:
+        scene, stage, standing = self.scene, self.scene.stage, self.scene.standing
+        tool = scene.plan.tools[call.name]
+        await stage.submit(Phase.BEFORE_TOOL_EXECUTE, call=call)
+        scene.pen.reach("tool_started")
+
+        def tell(words: str) -> None:
+            scene.pen.tell({"type": "tool_call_stream_delta", "id": call.id, "name": call.name, "delta": words})
+
+        context = ToolContext(
+            standing.thread_id,
+            standing.run_id,
+            scene.plan.agent.id,
+            standing.step,
+            call.id,
+            call.name,
+            standing.attempt + 1,
+            standing.request.get("deadline"),
+            standing.request.get("tenant"),
+            state,
+            call.decision,
+            call.ticket,
+            tell,
+        )
+        outcome = await execute(tool, call.arguments, context)
+        scene.pen.reach("tool_finished")
+        outcome = limited(outcome, tool.output_limit or scene.plan.agent.behaviour.output_limit)
+        wanted = await stage.collect(Phase.AFTER_TOOL_EXECUTE, call=call, outcome=outcome)
+        return replace(outcome, command=outcome.command + wanted) if wanted else outcome
+
+    def _merge(self, group: list[OpenCall]) -> None:
+        """Applies what calls that ran side by side changed, in the order of the answer; a clash is the later one's."""
+        scene = self.scene
+        taken: list[tuple[object, ...]] = []
+        for call in sorted((self.calls[each.id] for each in group), key=lambda each: each.index):
+            if not call.outcome or call.status not in CALL_DONE:
+                continue
+            updates = call.outcome.command.updates
+            try:
+                merged(scene.state, [*taken, updates])  # type: ignore[list-item]
+            except MergeConflict as error:
+                self._put(replace(call, status=CallStatus.FAILED, outcome=failure(error.code, error.message)))
+                continue
+            taken.append(updates)
+            scene.accept(call.outcome.command)
+
+
+async def settle(scene: Scene, calls: tuple[OpenCall, ...], before: tuple[Plain, ...], reply: Reply | None) -> Turn:
+    """Every call has its result: they are stored in the order of the answer, and the step is over."""
+    results = tuple(result_message(call.id, call.outcome) for call in calls if call.outcome)
+    outputs = {call.id: call.outcome.full for call in calls if call.outcome and call.outcome.full}
+    streaks, verdict_ = after_calls(scene.state[STREAKS], calls, scene.plan.agent.behaviour.failures)
+    scene.accept(Command((STREAKS.update(streaks),)))
+    messages = (*before, *results, *_notes(reply, verdict_))
+    end = ending(calls)
+    if not end and (stop := scene.stage.stop or _stopped(verdict_)):
+        end = stop, None
+    if end:
+        termination, result = end
+        return await scene.finish(termination, messages, result, outputs=outputs)
+    await scene.close_step((*scene.standing.messages, *messages))
+    return scene.turn(messages=messages, then=Continue(), agent=handoff(calls), outputs=outputs)
+
+
+def _stopped(verdict_: Verdict) -> Termination | None:
+    if not verdict_.stop:
+        return None
+    return Termination(kind=TerminationKind.STOPPED, code="consecutive_tool_failures", message=verdict_.stop)
+
+
+def _notes(reply: Reply | None, verdict_: Verdict) -> tuple[Plain, ...]:
+    words = [verdict_.note] if verdict_.note else []
+    return tuple({"role": "user", "content": [{"type": "text", "text": w}], "visibility": "internal"} for w in words)
