@@ -1,5 +1,6 @@
 """What a tool is: a name, a schema, a way to be carried out, and what the loop must know to do that safely."""
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,12 +32,17 @@ class Approval:
     on_expiry: str = "deny"
 
 
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool may know of the call it serves.
 
     `idempotency_key` is the same when the call is repeated after a crash. `decision` answers the ticket the call raised
     before. `tell` shows progress to whoever watches the run. `state` is a snapshot: return updates to change it.
+    `now` and `deadline` are in milliseconds.
     """
 
     thread_id: str
@@ -52,6 +58,7 @@ class ToolContext:
     decision: Decision | None = None
     ticket: Ticket | None = None
     tell: Callable[[str], None] = field(default=lambda _: None)
+    now: int = field(default_factory=_now)
 
     @property
     def idempotency_key(self) -> str:
@@ -65,7 +72,7 @@ class Tool:
 
     `timeout` is in seconds, `output_limit` in characters. `parallel_safe` tools of one step run side by side. An
     `idempotent` one is repeated when a worker died in the middle of it; of another one the model is told that its
-    outcome is unknown. `needs_approval` is given the raw arguments.
+    outcome is unknown. `needs_approval` is given the raw arguments. `function` is what the author wrote, for tests.
     """
 
     name: str
@@ -80,3 +87,4 @@ class Tool:
     retry: Retry = Retry()
     needs_approval: Callable[[Plain], Approval | None] | None = None
     kind: str = "other"
+    function: Callable[..., Any] | None = None
