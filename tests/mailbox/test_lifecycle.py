@@ -21,7 +21,7 @@ RUN_MOVES = {
 CALL_MOVES = {
     "new": {"running", "suspended", "resuming", "succeeded", "failed", "cancelled"},
     "running": {"suspended", "succeeded", "failed", "cancelled"},
-    "suspended": {"resuming", "cancelled"},
+    "suspended": {"resuming", "succeeded", "failed", "cancelled"},
     "resuming": {"running", "suspended", "succeeded", "failed", "cancelled"},
     "succeeded": set(),
     "failed": set(),

@@ -67,7 +67,10 @@ CALL: dict[str, frozenset[str]] = {
     CallStatus.RUNNING: frozenset(
         {CallStatus.SUSPENDED, CallStatus.SUCCEEDED, CallStatus.FAILED, CallStatus.CANCELLED}
     ),
-    CallStatus.SUSPENDED: frozenset({CallStatus.RESUMING, CallStatus.CANCELLED}),
+    # A decision may itself be the result: then nothing is resumed.
+    CallStatus.SUSPENDED: frozenset(
+        {CallStatus.RESUMING, CallStatus.SUCCEEDED, CallStatus.FAILED, CallStatus.CANCELLED}
+    ),
     CallStatus.RESUMING: frozenset(
         {CallStatus.RUNNING, CallStatus.SUSPENDED, CallStatus.SUCCEEDED, CallStatus.FAILED, CallStatus.CANCELLED}
     ),

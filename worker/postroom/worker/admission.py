@@ -10,7 +10,7 @@ from postroom.worker.core.render import result_event
 from postroom.worker.core.step import REJECTED, STATUS_OF, segments
 from postroom.worker.model.reply import Reply
 from postroom.worker.scene import Scene
-from postroom.worker.tools.execute import invalid_arguments, not_found
+from postroom.worker.tools.execute import not_found, refusal
 
 INTERRUPTED = "[Tool execution was interrupted]"
 
@@ -35,7 +35,7 @@ async def admit(scene: Scene, reply: Reply, offered: tuple[str, ...]) -> tuple[O
 async def _admitted(scene: Scene, call: OpenCall, offered: tuple[str, ...]) -> OpenCall:
     if call.name not in offered:
         return finished(scene, call, not_found(call.name))
-    if problem := invalid_arguments(scene.plan.tools[call.name], call.arguments):
+    if problem := refusal(scene.plan.tools[call.name], call.arguments):
         return finished(scene, call, problem)
     intercept = await gated(scene, call)
     return intercepted(scene, call, intercept) if intercept else call

@@ -6,7 +6,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from postroom.worker.core.context import CompactionPolicy, ContextPolicy
+from postroom.worker.core.compaction import CompactionPolicy
+from postroom.worker.core.context import ContextPolicy
 from postroom.worker.core.stop import StopPolicy
 from postroom.worker.loop import Loop
 from postroom.worker.model.base import Model

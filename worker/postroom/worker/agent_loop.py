@@ -5,6 +5,7 @@ from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
 from postroom.worker.asking import ask
 from postroom.worker.core.step import CallModel, RunTools, WaitForDecisions, next_move
 from postroom.worker.loop import Finish, Pen, Standing, Turn, Wait
+from postroom.worker.plan import Plan
 from postroom.worker.registry import Registry
 from postroom.worker.scene import Memory, Scene
 from postroom.worker.working import work
@@ -31,3 +32,10 @@ class AgentLoop:
             case WaitForDecisions(tickets):
                 waits = Wait(WaitingReason.APPROVAL, tickets=tickets)
                 return scene.turn(calls=standing.calls, folds=False, then=waits)
+
+    def _plan(self, standing: Standing) -> Plan | None:
+        """The one of the turn before, or the one the run began with; after a handoff that of the new agent."""
+        memory = standing.memory
+        if isinstance(memory, Memory) and memory.plan.agent.id == standing.agent:
+            return memory.plan
+        return self.registry.plan(standing.agent, standing.config)

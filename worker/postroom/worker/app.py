@@ -2,44 +2,90 @@
 
 import importlib
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.keys import check_name
+from postroom.worker.agent import Agent, Behaviour
+from postroom.worker.agent_loop import AgentLoop
+from postroom.worker.catalogue import Catalogue
 from postroom.worker.loop import Loop
+from postroom.worker.model.base import Model
+from postroom.worker.plan import Plan
+from postroom.worker.plugins.base import Plugin
+from postroom.worker.registry import Registry
+from postroom.worker.tools.base import Tool
 
-
-@dataclass(frozen=True, slots=True)
-class Agent:
-    """A named way to serve a run."""
-
-    id: str
-    loop: Loop
+__all__ = ["Agent", "App", "Behaviour", "load"]
 
 
 class App:
-    """The agents a worker can serve; every mistake in it is found and listed when it is built."""
+    """The agents a worker can serve; every mistake in it is found and listed when it is built.
 
-    def __init__(self, agents: Sequence[Agent]) -> None:
-        problems = []
-        self.agents: dict[str, Agent] = {}
+    `tools`, `models` and `plugins` are there for agents that name them.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[Agent],
+        tools: Sequence[Tool] = (),
+        models: Mapping[str, Model | str] | None = None,
+        plugins: Sequence[Plugin] = (),
+    ) -> None:
+        problems: list[str] = []
+        self.catalogue = Catalogue(tools, models or {}, plugins, problems)
+        self.registry = Registry()
+        self.loops: dict[str, Loop] = {}
+        self._agent_loop = AgentLoop(self.registry)
+        plans = self._plans(agents, problems)
+        if problems:
+            raise InvalidInput("this app cannot be built: " + "; ".join(problems))
+        self.registry.replace(plans)
+
+    def _plans(self, agents: Sequence[Agent], problems: list[str]) -> dict[str, Plan]:
+        plans: dict[str, Plan] = {}
+        names: set[str] = set()
         for agent in agents:
             try:
                 check_name(agent.id, "agent")
             except InvalidInput as error:
                 problems.append(error.message)
-            if agent.id in self.agents:
+            if agent.id in names:
                 problems.append(f"agent {agent.id!r} is defined twice")
-            self.agents[agent.id] = agent
+            names.add(agent.id)
+            if agent.loop:
+                self.loops[agent.id] = agent.loop
+            elif plan := self.catalogue.plan(agent, problems):
+                plans[agent.id] = plan
+        for agent in agents:
+            problems += [
+                f"agent {agent.id!r} delegates to {name!r}, which does not exist"
+                for name in agent.delegates
+                if name not in names
+            ]
+        return plans
+
+    def replace(self, agents: Sequence[Agent]) -> int:
+        """Makes these the agents of all runs to come; runs under way keep what they began with."""
+        problems: list[str] = []
+        plans = self._plans(agents, problems)
         if problems:
-            raise InvalidInput("this app cannot be built: " + "; ".join(problems))
+            raise InvalidInput("these agents cannot be served: " + "; ".join(problems))
+        return self.registry.replace(plans)
+
+    @property
+    def agents(self) -> list[str]:
+        """The names of all agents."""
+        return sorted({*self.loops, *self.registry.agents})
 
     def loop(self, name: str) -> Loop | None:
-        """The loop of the agent of that name, else of the one called `default`."""
-        agent = self.agents.get(name) or self.agents.get("default")
-        return agent.loop if agent else None
+        """The loop that serves the agent of that name, else the one called `default`."""
+        if name in self.loops:
+            return self.loops[name]
+        if self.registry.plan(name):
+            return self._agent_loop
+        return self.loops.get("default")
 
 
 def load(place: str) -> App:

@@ -9,13 +9,13 @@ from postroom.worker.admission import admit
 from postroom.worker.core.command import Command, Phase
 from postroom.worker.core.errors import OutputInvalid
 from postroom.worker.core.step import WaitForDecisions, next_move
-from postroom.worker.core.stop import STATS, counted, first_stop
+from postroom.worker.core.stop import counted, first_stop
 from postroom.worker.inference import infer
 from postroom.worker.loop import Plain, Turn, Wait
 from postroom.worker.model.errors import ContextOverflow
 from postroom.worker.model.reply import Reply
 from postroom.worker.requesting import Asked, compact_if_due, compacted_now, request_for
-from postroom.worker.scene import ACTIVE, REPAIRS, Scene
+from postroom.worker.scene import ACTIVE, REPAIRS, STATS, Scene
 from postroom.worker.stage import settled
 from postroom.worker.working import settle
 
@@ -92,7 +92,7 @@ def _count(scene: Scene, reply: Reply) -> None:
 
 def _stop(scene: Scene, reply: Reply) -> Termination | None:
     found = first_stop(scene.plan.stops, scene.state[STATS], reply, scene.now)
-    return Termination(kind=TerminationKind.STOPPED, code=found.code, message=found.detail) if found else None
+    return Termination(kind=TerminationKind.STOPPED, code=found[0], message=found[1] or None) if found else None
 
 
 async def _call(scene: Scene, asked: Asked, reply: Reply) -> Turn:
@@ -128,7 +128,9 @@ async def _repair(scene: Scene, asked: Asked, message: Plain, problem: str) -> T
     if tried >= scene.plan.agent.behaviour.repairs:
         raise OutputInvalid(f"run {scene.standing.run_id}: the final answer does not fit the schema: {problem}")
     scene.stage.accept(Command((REPAIRS.update(tried + 1),)))
-    words = f"Your answer does not have the required shape: {problem}\nAnswer again with nothing but JSON of that shape."
+    words = (
+        f"Your answer does not have the required shape: {problem}\nAnswer again with nothing but JSON of that shape."
+    )
     note: Plain = {"role": "user", "content": [{"type": "text", "text": words}], "visibility": "internal"}
     await scene.close_step((*asked.seen, message, note))
     return scene.turn(messages=(message, note))

@@ -11,6 +11,7 @@ from postroom.worker.agent import Agent
 from postroom.worker.core.command import Phase
 from postroom.worker.core.patterns import catalogue
 from postroom.worker.core.state import StateKey
+from postroom.worker.core.stop import MaxRounds, StopPolicy
 from postroom.worker.model.base import Model, ToolSpec
 from postroom.worker.plugins.base import (
     ActionHandler,
@@ -45,6 +46,13 @@ class Plan:
     transforms: tuple[Transform, ...] = ()
     input_filters: tuple[InputFilter, ...] = ()
     reply_filters: tuple[ReplyFilter, ...] = ()
+    stops: tuple[StopPolicy, ...] = ()
+    output: Any = None
+
+    @property
+    def parallel_safe(self) -> frozenset[str]:
+        """The tools that may run side by side."""
+        return frozenset(name for name, tool in self.tools.items() if tool.parallel_safe)
 
 
 class Draft:
@@ -103,7 +111,9 @@ class Draft:
             self.problem(f"section {name!r} belongs to no plugin of it")
         for name in sorted(set(self.agent.active_hooks) - set(self.plugins)):
             self.problem(f"active_hooks names {name!r}, which is no plugin of it")
-        active = [each for each in self.registrars if not self.agent.active_hooks or each.plugin in self.agent.active_hooks]
+        active = [
+            each for each in self.registrars if not self.agent.active_hooks or each.plugin in self.agent.active_hooks
+        ]
         for registrar in active:
             for tool in registrar.tools:
                 self.add_tool(tool, f"plugin {registrar.plugin!r}")
@@ -130,6 +140,7 @@ class Draft:
             tuple(transform for each in active for transform in each.transforms),
             tuple(change for each in active for change in each.input_filters),
             tuple(change for each in active for change in each.reply_filters),
+            (MaxRounds(rounds=self.agent.max_rounds), *self.agent.stop),
         )
 
     def _handlers(self, kind: str) -> dict[str, Any]:

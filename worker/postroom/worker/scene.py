@@ -10,12 +10,12 @@ from postroom.worker.compacting import Compaction
 from postroom.worker.core.command import Command, Phase
 from postroom.worker.core.decisions import GRANTS
 from postroom.worker.core.state import Scope, State, StateKey
-from postroom.worker.core.stop import STATS
-from postroom.worker.core.streaks import STREAKS
 from postroom.worker.loop import Finish, Pen, Plain, Standing, Summary, Turn
 from postroom.worker.plan import Plan
 from postroom.worker.stage import KEYS, Stage
 
+STATS: StateKey[dict[str, Any], dict[str, Any]] = StateKey("__runtime.stats", {})
+STREAKS: StateKey[dict[str, Any], dict[str, Any]] = StateKey("__runtime.streaks", {})
 # Which agent's plugins were activated, and how often the final answer was sent back.
 ACTIVE: StateKey[str, str] = StateKey("__runtime.active_agent", "")
 REPAIRS: StateKey[int, int] = StateKey("__runtime.repairs", 0)

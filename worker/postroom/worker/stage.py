@@ -22,7 +22,9 @@ MOST_ROUNDS = 16
 
 # Actions scheduled for a phase that has not come yet: they survive a change of worker.
 SCHEDULED: StateKey[list[list[Any]], list[list[Any]]] = StateKey("__runtime.scheduled", [])
-FAILED: StateKey[list[list[Any]], list[Any]] = StateKey("__runtime.failed_actions", [], lambda old, new: [*old, new][-64:])
+FAILED: StateKey[list[list[Any]], list[Any]] = StateKey(
+    "__runtime.failed_actions", [], lambda old, new: [*old, new][-64:]
+)
 KEYS: tuple[StateKey[Any, Any], ...] = (SCHEDULED, FAILED)
 
 
@@ -161,4 +163,3 @@ _BUILT_IN: dict[str, Callable[[Stage, Any], None]] = {
     "include_only_tools": Stage._include_only,
     "set_inference_override": Stage._override,
 }
-

@@ -13,11 +13,11 @@ from postroom.worker.core.errors import MergeConflict
 from postroom.worker.core.render import limited, result_message
 from postroom.worker.core.state import State, merged
 from postroom.worker.core.step import ending, handoff, segments
-from postroom.worker.core.streaks import STREAKS, Verdict, after_calls
+from postroom.worker.core.streaks import Verdict, after_calls
 from postroom.worker.loop import Continue, Plain, Turn, Wait
 from postroom.worker.model.reply import Reply
 from postroom.worker.notes import by_id
-from postroom.worker.scene import Scene
+from postroom.worker.scene import STREAKS, Scene
 from postroom.worker.tools.base import ToolContext
 from postroom.worker.tools.execute import execute
 
@@ -74,7 +74,9 @@ class Shift:
 
     def _interrupted(self, ran: list[OpenCall]) -> bool:
         one_by_one = self.scene.plan.agent.behaviour.parallel <= 1
-        return one_by_one and any(self.calls[call.id].status is CallStatus.SUSPENDED and not call.decision for call in ran)
+        return one_by_one and any(
+            self.calls[call.id].status is CallStatus.SUSPENDED and not call.decision for call in ran
+        )
 
     def _taken_over(self, call: OpenCall) -> OpenCall:
         """A call that was under way when its worker died: repeated if that is safe, otherwise reported."""

@@ -1,9 +1,11 @@
 """What the log and the events show of a call's outcome."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from postroom.worker.core.calls import Outcome
+from postroom.worker.core.limits import cut
 
 Plain = dict[str, Any]
 
@@ -37,3 +39,12 @@ def result_event(outcome: Outcome) -> Any:
     if outcome.metadata:
         return {"data": outcome.data, "metadata": outcome.metadata}
     return outcome.data
+
+
+def limited(outcome: Outcome, limit: int) -> Outcome:
+    """The outcome with no more text than the model should read; all of it is kept beside."""
+    text = result_text(outcome)
+    shown, was_cut = cut(text, limit)
+    if not was_cut:
+        return outcome
+    return replace(outcome, message=shown, metadata={**outcome.metadata, "cut": len(text)}, full=text)

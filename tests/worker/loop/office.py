@@ -1,0 +1,174 @@
+"""A worker without a process: answers doorbells by hand, dies at named points, and shows what is in Redis afterwards."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from postroom.dispatcher import Dispatcher
+from postroom.mailbox import ops, watch
+from postroom.mailbox.connect import connect_async
+from postroom.mailbox.group import Group
+from postroom.mailbox.settings import Settings
+from postroom.worker.activation import activate
+from postroom.worker.app import App
+from postroom.worker.desk import Desk
+
+Plain = dict[str, Any]
+
+
+class Died(BaseException):
+    """The process is no more."""
+
+
+class Office:
+    """One thread and the runs on it, served in this process by workers that come and go."""
+
+    def __init__(self, url: str, app: App, **settings: Any) -> None:
+        self.url, self.app = url, app
+        self.settings = Settings(**settings)
+        self.dispatcher = Dispatcher(url, self.settings)
+        self.thread = f"t-{uuid.uuid4().hex[:12]}"
+        self.workers = 0
+        self.points: list[str] = []
+        self.calls = 0
+
+    def __enter__(self) -> "Office":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dispatcher.close()
+
+    def submit(self, words: str = "hello", agent: str = "clerk", **more: Any) -> str:
+        """Enqueues a run on the thread."""
+        return self.dispatcher.submit(agent, words, **{"thread": self.thread, "queue": self.thread, **more}).run_id
+
+    def serve(self, run_id: str, die_at: str = "", nth: int = 1, thread: str = "", beside: Any = None) -> bool:
+        """One activation by a new worker; whether it died at the named point, the n-th time it came there."""
+        return asyncio.run(self._serve(run_id, die_at, nth, thread or self.thread, beside))
+
+    async def _serve(
+        self,
+        run_id: str,
+        die_at: str,
+        nth: int,
+        thread: str,
+        beside: Callable[[Desk], Awaitable[None]] | None,
+    ) -> bool:
+        self.workers += 1
+        worker = f"worker-{self.workers}"
+        client = await connect_async(self.url)
+        desk = Desk(Group(client), self.app, self.settings, worker)
+        left = nth
+
+        def reach(point: str) -> None:
+            nonlocal left
+            self.points.append(point)
+            if point == die_at:
+                left -= 1
+                if left == 0:
+                    raise Died(point)
+
+        desk.reach = reach
+        serving = asyncio.ensure_future(activate(desk, thread, run_id))
+        try:
+            if beside:
+                await beside(desk)
+            await serving
+        except BaseException as error:
+            if not _died(error):
+                raise
+            # A dead process takes its tasks along, and its supervisor says so.
+            others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            fresh = await connect_async(self.url)
+            group = Group(fresh)
+            await group.run(watch.reclaim(thread, self.settings.max_attempts, worker))
+            await group.close()
+            await fresh.aclose()
+            return True
+        finally:
+            await desk.group.close()
+            await client.aclose()
+        return False
+
+    def expire(self, run_id: str) -> None:
+        """Lets the time of a waiting run come."""
+        wake = self.record(run_id).wake
+        ops.run(self.dispatcher.client, watch.reclaim(self.thread, self.settings.max_attempts, "", now=wake + 1))
+
+    def run(self, words: str = "hello", **more: Any) -> str:
+        """A run from its submission to where it ends or waits."""
+        run_id = self.submit(words, **more)
+        self.serve(run_id)
+        return run_id
+
+    def record(self, run_id: str) -> Any:
+        """The run as Redis has it."""
+        return self.dispatcher.get_run(run_id)
+
+    def events(self, run_id: str) -> list[Plain]:
+        """All that was told of a run."""
+        return [entry.event for entry in self.dispatcher.events(run_id, live=False)]
+
+    def types(self, run_id: str) -> list[str]:
+        """The types of all that was told, less what only a crash adds."""
+        return [event["type"] for event in self.events(run_id)]
+
+    def log(self, thread: str = "") -> list[Plain]:
+        """What was said, as a model gets to see it."""
+        return [entry.message for entry in self.dispatcher.messages(thread or self.thread)]
+
+    def words(self) -> list[tuple[str, str]]:
+        """Who said what."""
+        return [(message["role"], text(message)) for message in self.log()]
+
+
+def _died(error: BaseException) -> bool:
+    inner = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return isinstance(error, Died) or any(map(_died, inner))
+
+
+def text(message: Plain) -> str:
+    """The words of a message."""
+    return "".join(block.get("text", "") for block in message.get("content", ()) if block["type"] == "text")
+
+
+def valid(messages: Sequence[Plain]) -> None:
+    """Every call has one result, right behind it and in order; no result is without its call."""
+    expected: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            assert expected, f"a result without a call: {message}"
+            assert expected.pop(0) == message["tool_call_id"]
+        else:
+            assert not expected, f"calls without a result: {expected}"
+            expected = [call["id"] for call in message.get("tool_calls", ())]
+    assert not expected, f"calls without a result: {expected}"
+
+
+def in_order(types: Sequence[str]) -> None:
+    """The order that followers of a run may rely on."""
+    # A worker that dies before it has written anything leaves only the note that the run is queued again.
+    assert next(kind for kind in types if kind != "run_requeued") == "run_start"
+    assert types.count("run_finish") <= 1
+    if "run_finish" in types:
+        assert types[-1] == "run_finish"
+    is_open = inferred = False
+    for kind in types:
+        if kind == "step_start":
+            assert not is_open, "steps never nest"
+            is_open, inferred = True, False
+        elif kind == "step_end":
+            assert is_open, "an end without a start"
+            is_open = False
+        elif kind in ("text_delta", "reasoning_delta", "tool_call_start", "tool_call_delta", "tool_call_ready"):
+            assert is_open, f"{kind} outside of a step"
+        elif kind == "inference_complete":
+            inferred = True
+        elif kind == "tool_call_done":
+            assert inferred, "a call was done before the model had finished"
+    if types[-1] == "run_finish":
+        assert not is_open, "the last step was not closed"

@@ -1,0 +1,97 @@
+"""The loop's steps, on a real server: what is said, what is told, how often Redis is asked."""
+
+from postroom.worker.app import Agent, App
+from postroom.worker.model.scripted import ScriptedModel
+from postroom.worker.tools import Finish, tool
+from tests.worker.loop.office import Office, in_order, valid
+
+CALLS = {"say": "Let me see.", "calls": [{"name": "add", "arguments": {"a": 2, "b": 3}}]}
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+def _office(url: str, script: list[object], **agent: object) -> Office:
+    model = ScriptedModel(script)  # type: ignore[arg-type]
+    return Office(url, App([Agent("clerk", model=model, instructions="Be brief.", **agent)]))  # type: ignore[arg-type]
+
+
+def test_a_plain_answer(server_url: str) -> None:
+    with _office(server_url, ["Good morning."]) as office:
+        run = office.run("hello")
+        assert office.words() == [("user", "hello"), ("assistant", "Good morning.")]
+        told = office.types(run)
+        assert told == ["run_start", "step_start", "text_delta", "inference_complete", "step_end", "run_finish"]
+        record = office.record(run)
+        assert record.status == "done"
+        assert record.termination.kind == "natural_end"
+        assert record.usage.output_tokens == 5
+
+
+def test_a_tool_and_then_words(server_url: str) -> None:
+    with _office(server_url, [CALLS, "It is 5."], tools=[add]) as office:
+        run = office.run("2+3?")
+        assert office.words() == [
+            ("user", "2+3?"),
+            ("assistant", "Let me see."),
+            ("tool", "5"),
+            ("assistant", "It is 5."),
+        ]
+        valid(office.log())
+        told = office.types(run)
+        in_order(told)
+        assert told == [
+            "run_start",
+            "step_start",
+            "text_delta",
+            "tool_call_start",
+            "tool_call_delta",
+            "tool_call_ready",
+            "inference_complete",
+            "tool_call_done",
+            "step_end",
+            "step_start",
+            "text_delta",
+            "inference_complete",
+            "step_end",
+            "run_finish",
+        ]
+        assert office.record(run).step == 2
+        # One commit for the intent, one for the results, one for the end.
+        assert office.record(run).commits == 3
+        assert office.record(run).usage.output_tokens == 10
+
+
+def test_a_tool_may_end_the_run(server_url: str) -> None:
+    @tool
+    def done(answer: str) -> Finish:
+        """Ends the run."""
+        return Finish({"answer": answer})
+
+    with _office(server_url, [{"calls": [{"name": "done", "arguments": {"answer": "42"}}]}], tools=[done]) as office:
+        run = office.run()
+        assert office.record(run).termination.kind == "behavior_requested"
+        assert office.events(run)[-1]["result"] == {"answer": "42"}
+        valid(office.log())
+
+
+def test_unknown_tools_and_wrong_arguments_are_told_to_the_model(server_url: str) -> None:
+    calls = [
+        {"name": "nosuch"},
+        {"name": "add", "arguments": {"a": "x"}},
+        {"name": "add", "arguments": "{oops"},
+        {"name": "add", "arguments": {"a": 1, "b": 1}},
+    ]
+    with _office(server_url, [{"calls": calls}, "Sorry."], tools=[add]) as office:
+        run = office.run()
+        results = [words for role, words in office.words() if role == "tool"]
+        assert results[0] == "tool 'nosuch' not found"
+        assert "cannot be called" in results[1]
+        assert "not JSON" in results[2]
+        assert results[3] == "2"
+        valid(office.log())
+        in_order(office.types(run))
+        assert office.record(run).status == "done"
