@@ -41,13 +41,13 @@ def of_message(message: Plain) -> int:
     for block in message.get("content", ()):
         total += _BLOCKS.get(block["type"], _unknown)(block)
     for call in message.get("tool_calls", ()):
-        total += of_text(call["id"]) + of_text(call["name"]) + of_text(_written(call["arguments"]))
+        total += of_text(call["id"]) + of_text(call["name"]) + of_text(written(call["arguments"]))
     return total
 
 
 def of_tool(tool: ToolSpec) -> int:
     """Tokens of a tool's description and schema."""
-    return TOOL + of_text(tool.name) + of_text(tool.description) + of_text(_written(tool.parameters))
+    return TOOL + of_text(tool.name) + of_text(tool.description) + of_text(written(tool.parameters))
 
 
 class Memo(Generic[T]):
@@ -70,7 +70,8 @@ class Memo(Generic[T]):
         return found[1]
 
 
-def _written(value: Any) -> str:
+def written(value: Any) -> str:
+    """Data as a model reads or writes it."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -96,7 +97,7 @@ def _file(block: Plain) -> int:
 
 
 def _unknown(block: Plain) -> int:
-    return of_text(_written(block))
+    return of_text(written(block))
 
 
 _BLOCKS: dict[str, Callable[[Plain], int]] = {
