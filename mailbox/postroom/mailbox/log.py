@@ -85,6 +85,11 @@ def view(entries: Iterable[Entry]) -> list[Entry]:
     return _paired(_folded(kept))
 
 
+def folded(entries: Iterable[Entry], summary: Plain, covers: tuple[int, int]) -> tuple[Entry, ...]:
+    """A view with one more summary in it."""
+    return tuple(_folded([*entries, Entry(covers[1] + 1, 0, "", 0, summary, covers=covers)]))
+
+
 def _folded(entries: list[Entry]) -> list[Entry]:
     summaries = [each for each in entries if each.covers]
     widest = [

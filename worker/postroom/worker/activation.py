@@ -196,7 +196,7 @@ class Activation:
         batch.run_fields["step"] = self.step
         if turn.summary:
             batch.say(turn.summary.message, turn.summary.covers)
-            batch.thread_fields["mark"] = turn.summary.covers[1] + 1
+            batch.thread_fields["mark"] = turn.summary.read_from
         for message in said:
             batch.say(message)
         for event in turn.events:
@@ -243,7 +243,7 @@ class Activation:
             self.asked = None
         self.log += entries
         if turn.summary:
-            await self._fold(turn)
+            self.log = list(thread_log.folded(self.log, turn.summary.message, turn.summary.covers))
         if turn.folds:
             self.input = []
         self.calls = turn.calls
@@ -261,13 +261,6 @@ class Activation:
             self.pen.calls = {}
         if arrivals.cancel:
             self.active.cancel = arrivals.cancel
-
-    async def _fold(self, turn: Turn) -> None:
-        """Puts a summary in the place of what it covers."""
-        if turn.summary:
-            first, last = turn.summary.covers
-            summary = Entry(first, 0, self.owner.run_id, self.step, turn.summary.message, covers=turn.summary.covers)
-            self.log = [summary, *(entry for entry in self.log if entry.seq > last)]
 
     async def _look_again(self) -> None:
         """The decisions the run was about to wait for have come: they are in the journal."""

@@ -36,8 +36,8 @@ class Behaviour:
 class Agent:
     """A named way to serve a run: a model with instructions and tools, or a `loop` of your own.
 
-    `model`, `tools` and `plugins` may be given themselves or by the name the app knows them under. `allow` and `exclude`
-    are patterns over tool names: only `*` is special. `sections` hold the settings of plugins.
+    `model`, `tools` and `plugins` may be given themselves or by the name the app knows them under; `allow` and
+    `exclude` are patterns over tool names: only `*` is special. `sections` hold the settings of plugins.
     """
 
     id: str
@@ -46,7 +46,7 @@ class Agent:
     instructions: str = ""
     description: str = ""
     tools: Sequence[Tool | str] = ()
-    allow: Sequence[str] | None = None
+    allow: Sequence[str] = ("*",)
     exclude: Sequence[str] = ()
     delegates: Sequence[str] = ()
     max_rounds: int = 16

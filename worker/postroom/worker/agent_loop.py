@@ -1,4 +1,4 @@
-"""The agent loop: asks the model while no call is open, carries calls out while some are, waits when nobody may go on."""
+"""The agent loop: asks the model while no call is open, carries calls out while some are, waits when none may go on."""
 
 from postroom.mailbox.contracts import Termination
 from postroom.mailbox.lifecycle import TerminationKind, WaitingReason

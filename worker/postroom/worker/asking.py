@@ -128,9 +128,7 @@ async def _repair(scene: Scene, asked: Asked, message: Plain, problem: str) -> T
     if tried >= scene.plan.agent.behaviour.repairs:
         raise OutputInvalid(f"run {scene.standing.run_id}: the final answer does not fit the schema: {problem}")
     scene.stage.accept(Command((REPAIRS.update(tried + 1),)))
-    words = (
-        f"Your answer does not have the required shape: {problem}\nAnswer again with nothing but JSON of that shape."
-    )
+    words = f"Your answer does not have the required shape: {problem}\nAnswer again with nothing but JSON."
     note: Plain = {"role": "user", "content": [{"type": "text", "text": words}], "visibility": "internal"}
     await scene.close_step((*asked.seen, message, note))
     return scene.turn(messages=(message, note))

@@ -1,16 +1,9 @@
 """What an app has to offer by name, and how an agent that uses it becomes a plan."""
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from pydantic import BaseModel
-
-from postroom.mailbox.errors import InvalidInput, PostroomError
+from postroom.mailbox.errors import PostroomError
 from postroom.worker.agent import Agent
-from postroom.worker.core.output import OutputCheck
-from postroom.worker.core.stop import MaxRounds
 from postroom.worker.model.base import Model
 from postroom.worker.model.resolve import resolve
 from postroom.worker.plan import Draft, Plan
@@ -40,10 +33,15 @@ class Catalogue:
 
     def plan(self, agent: Agent, problems: list[str]) -> Plan | None:
         """The plan of an agent, or None and what is wrong with it."""
-        model = self._model(agent, problems)
-        if model is None:
+        if agent.model is None:
+            problems.append(f"agent {agent.id!r} has neither a model nor a loop")
             return None
-        draft = Draft(agent, model)
+        model = self._model(agent, agent.model, problems)
+        named = agent.compaction.summary_model if agent.compaction else None
+        summariser = self._model(agent, named, problems) if named else model
+        if model is None or summariser is None:
+            return None
+        draft = Draft(agent, model, summariser)
         for tool in agent.tools:
             found = self.tools.get(tool) if isinstance(tool, str) else tool
             if found is None:
@@ -60,11 +58,8 @@ class Catalogue:
         problems += draft.problems
         return None if draft.problems else plan
 
-    def _model(self, agent: Agent, problems: list[str]) -> Model | None:
-        given = self.models.get(agent.model, agent.model) if isinstance(agent.model, str) else agent.model
-        if given is None:
-            problems.append(f"agent {agent.id!r} has neither a model nor a loop")
-            return None
+    def _model(self, agent: Agent, wanted: Model | str, problems: list[str]) -> Model | None:
+        given = self.models.get(wanted, wanted) if isinstance(wanted, str) else wanted
         if not isinstance(given, str):
             return given
         try:
@@ -72,32 +67,3 @@ class Catalogue:
         except PostroomError as error:
             problems.append(f"agent {agent.id!r}: {error.message}")
             return None
-
-
-def fingerprint(agent: Agent, plan_tools: Mapping[str, Tool], model: str) -> str:
-    """A short name for exactly this definition: the same in every process that has it."""
-    data = {
-        "id": agent.id,
-        "model": model,
-        "instructions": agent.instructions,
-        "tools": [[tool.name, tool.description, tool.parameters] for tool in plan_tools.values()],
-        "max_rounds": agent.max_rounds,
-        "stop": [_plain(policy) for policy in agent.stop],
-        "context": _plain(agent.context),
-        "compaction": _plain(agent.compaction),
-        "effort": agent.effort,
-        "temperature": agent.temperature,
-        "max_tokens": agent.max_tokens,
-        "plugins": [plugin if isinstance(plugin, str) else plugin.id for plugin in agent.plugins],
-        "sections": {name: _plain(section) for name, section in agent.sections.items()},
-        "behaviour": repr(agent.behaviour),
-    }
-    written = json.dumps(data, sort_keys=True, default=str)
-    return hashlib.sha256(written.encode()).hexdigest()[:12]
-
-
-def _plain(value: Any) -> Any:
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
-
-
-__all__ = ["Catalogue", "InvalidInput", "MaxRounds", "OutputCheck", "fingerprint"]

@@ -3,7 +3,9 @@
 import asyncio
 import logging
 
-from postroom.worker.loop import Plain, Summary
+from postroom.worker.core import compaction
+from postroom.worker.core.compaction import CompactionPolicy, Skipped, Summary
+from postroom.worker.loop import Pen
 from postroom.worker.model.base import Model, Options, Request
 from postroom.worker.model.reply import Listener
 
@@ -11,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class Compaction:
-    """At most one summary in the making."""
+    """At most one summary in the making; it lives as long as the activation that began it."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Summary | None] | None = None
@@ -21,9 +23,10 @@ class Compaction:
         """Whether a summary is being made."""
         return self._task is not None
 
-    def start(self, model: Model, messages: tuple[Plain, ...], covers: tuple[int, int], max_tokens: int) -> None:
-        """Begins a summary of what lies between two sequence numbers."""
-        self._task = asyncio.create_task(_summary(model, messages, covers, max_tokens))
+    def start(self, model: Model, plan: compaction.Plan, policy: CompactionPolicy, pen: Pen) -> None:
+        """Begins a summary."""
+        pen.tell(_activity({"state": "started", "from": plan.from_seq, "to": plan.to_seq}))
+        self._task = asyncio.create_task(_summary(model, plan, policy, pen))
 
     async def outcome(self, wait: bool = True) -> Summary | None:
         """The summary in the making, if there is one and it worked out; without waiting only if it is there."""
@@ -39,20 +42,26 @@ class Compaction:
             self._task = None
 
 
-async def _summary(
-    model: Model, messages: tuple[Plain, ...], covers: tuple[int, int], max_tokens: int
-) -> Summary | None:
+async def _summary(model: Model, plan: compaction.Plan, policy: CompactionPolicy, pen: Pen) -> Summary | None:
     listener = Listener()
+    request = Request(
+        compaction.request(plan, policy), options=Options(max_tokens=policy.summary_max_tokens, cache_prompt=False)
+    )
     try:
-        async for part in model.stream(Request(messages, options=Options(max_tokens=max_tokens))):
+        async for part in model.stream(request):
             listener.hear(part)
-    except Exception:
+    except Exception as error:
         # Without a summary the thread is only longer; the next step will try again.
         log.exception("a summary could not be made")
+        pen.tell(_activity({"state": "failed", "reason": type(error).__name__}))
         return None
-    text = listener.reply().text.strip()
-    if not text:
+    made = compaction.accept(plan, listener.reply().text, policy)
+    if isinstance(made, Skipped):
+        pen.tell(_activity({"state": "skipped", "reason": made.reason}))
         return None
-    words = f"<conversation-summary>\n{text}\n</conversation-summary>"
-    message: Plain = {"role": "system", "content": [{"type": "text", "text": words}], "visibility": "internal"}
-    return Summary(message, covers)
+    pen.tell(_activity({"state": "compacted", "from": plan.from_seq, "to": plan.to_seq, "saved": made.saved}))
+    return made
+
+
+def _activity(content: dict[str, object]) -> dict[str, object]:
+    return {"type": "activity_snapshot", "message_id": "compaction", "activity_type": "compaction", "content": content}

@@ -12,6 +12,7 @@ from postroom.mailbox.contracts import Termination, Ticket, Usage
 from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
 from postroom.mailbox.log import Entry
 from postroom.worker.core.calls import OpenCall
+from postroom.worker.core.compaction import Summary
 
 Plain = dict[str, Any]
 
@@ -100,14 +101,6 @@ class Finish:
 
     termination: Termination = field(default_factory=lambda: Termination(kind=TerminationKind.NATURAL_END))
     result: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """Words that stand for the log from one sequence number to another."""
-
-    message: Plain
-    covers: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """An agent resolved: its model, its tools and everything its plugins bring, with every mistake found."""
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,11 +10,14 @@ from pydantic import BaseModel, ValidationError
 
 from postroom.mailbox.contract import invalid
 from postroom.worker.agent import Agent
+from postroom.worker.core.catalogue import selected
 from postroom.worker.core.command import Phase
-from postroom.worker.core.patterns import catalogue
+from postroom.worker.core.compaction import CompactionPolicy
+from postroom.worker.core.context import ContextPolicy
+from postroom.worker.core.output import OutputCheck
 from postroom.worker.core.state import StateKey
 from postroom.worker.core.stop import MaxRounds, StopPolicy
-from postroom.worker.model.base import Model, ToolSpec
+from postroom.worker.model.base import Model, Options, OutputSchema, ToolSpec
 from postroom.worker.plugins.base import (
     ActionHandler,
     EffectHandler,
@@ -33,6 +38,7 @@ class Plan:
 
     agent: Agent
     model: Model
+    summariser: Model
     version: str = ""
     tools: Mapping[str, Tool] = field(default_factory=dict)
     specs: tuple[ToolSpec, ...] = ()
@@ -47,7 +53,10 @@ class Plan:
     input_filters: tuple[InputFilter, ...] = ()
     reply_filters: tuple[ReplyFilter, ...] = ()
     stops: tuple[StopPolicy, ...] = ()
-    output: Any = None
+    context: ContextPolicy = ContextPolicy()
+    compaction: CompactionPolicy = CompactionPolicy()
+    options: Options = Options()
+    output: OutputCheck | None = None
 
     @property
     def parallel_safe(self) -> frozenset[str]:
@@ -58,8 +67,8 @@ class Plan:
 class Draft:
     """A plan in the making; it goes on after a mistake, so that all of them are told at once."""
 
-    def __init__(self, agent: Agent, model: Model, version: str = "") -> None:
-        self.agent, self.model, self.version = agent, model, version
+    def __init__(self, agent: Agent, model: Model, summariser: Model, output: OutputCheck | None = None) -> None:
+        self.agent, self.model, self.summariser, self.output = agent, model, summariser, output
         self.problems: list[str] = []
         self.tools: dict[str, tuple[Tool, str]] = {}
         self.keys: dict[str, StateKey[Any, Any]] = {}
@@ -118,7 +127,7 @@ class Draft:
             for tool in registrar.tools:
                 self.add_tool(tool, f"plugin {registrar.plugin!r}")
         # The order is the same in every process, or a provider's prompt cache would never be hit.
-        kept = catalogue(sorted(self.tools), self.agent.allow, self.agent.exclude)
+        kept = selected(sorted(self.tools), self.agent.allow, self.agent.exclude)
         tools = {name: self.tools[name][0] for name in kept}
         hooks: dict[Phase, list[Hook]] = {}
         for registrar in active:
@@ -127,7 +136,8 @@ class Draft:
         return Plan(
             self.agent,
             self.model,
-            self.version,
+            self.summariser,
+            fingerprint(self.agent, tools, self.model.name),
             tools,
             tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in tools.values()),
             tuple(self.plugins.values()),
@@ -141,6 +151,20 @@ class Draft:
             tuple(change for each in active for change in each.input_filters),
             tuple(change for each in active for change in each.reply_filters),
             (MaxRounds(rounds=self.agent.max_rounds), *self.agent.stop),
+            (self.agent.context or ContextPolicy()).within(self.model.limits),
+            self.agent.compaction or CompactionPolicy(),
+            self._options(),
+            self.output,
+        )
+
+    def _options(self) -> Options:
+        agent, output = self.agent, self.output
+        return Options(
+            temperature=agent.temperature,
+            max_tokens=agent.max_tokens,
+            effort=agent.effort,
+            output=OutputSchema(output.name, output.schema) if output else None,
+            cache_prompt=agent.context.enable_prompt_cache if agent.context else True,
         )
 
     def _handlers(self, kind: str) -> dict[str, Any]:
@@ -152,3 +176,29 @@ class Draft:
                     self.problem(f"{kind} {key!r} are handled twice, the second time by plugin {registrar.plugin!r}")
                 found[key] = handler
         return found
+
+
+def fingerprint(agent: Agent, plan_tools: Mapping[str, Tool], model: str) -> str:
+    """A short name for exactly this definition: the same in every process that has it."""
+    data = {
+        "id": agent.id,
+        "model": model,
+        "instructions": agent.instructions,
+        "tools": [[tool.name, tool.description, tool.parameters] for tool in plan_tools.values()],
+        "max_rounds": agent.max_rounds,
+        "stop": [_plain(policy) for policy in agent.stop],
+        "context": _plain(agent.context),
+        "compaction": _plain(agent.compaction),
+        "effort": agent.effort,
+        "temperature": agent.temperature,
+        "max_tokens": agent.max_tokens,
+        "plugins": [plugin if isinstance(plugin, str) else plugin.id for plugin in agent.plugins],
+        "sections": {name: _plain(section) for name, section in agent.sections.items()},
+        "behaviour": repr(agent.behaviour),
+    }
+    written = json.dumps(data, sort_keys=True, default=str)
+    return hashlib.sha256(written.encode()).hexdigest()[:12]
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value

@@ -1,52 +1,62 @@
 """What the model is asked: instructions, what was said, what plugins add, the tools of this step, made to fit."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from postroom.mailbox.log import Entry
+from postroom.worker.core import compaction
 from postroom.worker.core.command import Phase
-from postroom.worker.loop import Plain, Summary
+from postroom.worker.core.context import ContextPolicy, Fitted, fit
+from postroom.worker.loop import Plain
 from postroom.worker.model.base import Options, Request, ToolSpec
 from postroom.worker.scene import Scene
+
+# A request that its model found too long is made again for this part of what it was estimated at.
+SHORTER = 0.7
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request, the tools a model may use in answering it, and all messages before they were made to fit."""
+    """A request, the names of its tools, and all messages as they were before they were made to fit."""
 
     request: Request
     names: tuple[str, ...]
     seen: tuple[Plain, ...]
-    entries: tuple[Entry, ...]
+    tokens: int
 
 
 async def request_for(scene: Scene) -> Asked:
     """The request of this step."""
-    stage, standing = scene.stage, scene.standing
-    entries = folded(standing.log, scene.summary)
-    said = (*(entry.message for entry in entries), *(standing.arrived if scene.arrived is None else scene.arrived))
+    stage = scene.stage
+    said = _said(scene)
     await stage.submit(Phase.BEFORE_INFERENCE, messages=said, tools=tuple(scene.plan.tools))
+    return _asked(scene, said, scene.plan.context)
+
+
+def _asked(scene: Scene, said: tuple[Plain, ...], policy: ContextPolicy) -> Asked:
+    stage, standing, plan = scene.stage, scene.standing, scene.plan
     tools = _offered(scene)
     names = tuple(spec.name for spec in tools)
     messages = _instructed(scene, said)
-    for transform in scene.plan.transforms:
-        messages = transform(messages, stage.context(Phase.BEFORE_INFERENCE, messages=said, tools=names))
+    if plan.transforms:
+        context = stage.context(Phase.BEFORE_INFERENCE, messages=said, tools=names)
+        for transform in plan.transforms:
+            messages = transform(messages, context)
+    # Whatever plugins have added, the request keeps to the budget.
+    fitted: Fitted = fit(messages, tools, policy, scene.cache)
     request = Request(
-        _fitted(scene, messages, tools),
+        fitted.messages,
         tools,
         _options(scene),
-        upstream=stage.override.get("upstream_model"),
+        upstream=_wanted(scene).get("upstream_model"),
         routing_key=standing.thread_id,
         tenant=standing.request.get("tenant") or "",
     )
-    return Asked(request, names, messages, entries)
+    return Asked(request, names, messages, fitted.tokens)
 
 
-def folded(entries: tuple[Entry, ...], summary: Summary | None) -> tuple[Entry, ...]:
-    """The log with a summary in the place of what it covers."""
-    if summary is None:
-        return entries
-    first, last = summary.covers
-    return (Entry(first, 0, "", 0, summary.message, covers=summary.covers), *(e for e in entries if e.seq > last))
+def _said(scene: Scene) -> tuple[Plain, ...]:
+    arrived = scene.standing.arrived if scene.arrived is None else scene.arrived
+    return (*(entry.message for entry in scene.entries()), *arrived)
 
 
 def _offered(scene: Scene) -> tuple[ToolSpec, ...]:
@@ -62,16 +72,41 @@ def _instructed(scene: Scene, said: tuple[Plain, ...]) -> tuple[Plain, ...]:
     return ({"role": "system", "content": [{"type": "text", "text": words}]}, *said) if words else said
 
 
-def _fitted(scene: Scene, messages: tuple[Plain, ...], tools: tuple[ToolSpec, ...]) -> tuple[Plain, ...]:
-    return messages
+def _wanted(scene: Scene) -> Plain:
+    """How to answer: what the run asked for counts more than the agent, what a hook wants for this step most."""
+    overrides: Plain = scene.standing.request.get("overrides") or {}
+    return {**overrides, **scene.stage.override} if scene.stage.override else overrides
 
 
 def _options(scene: Scene) -> Options:
-    return Options()
+    wanted, plan = _wanted(scene), scene.plan
+    if not wanted:
+        return plan.options
+    known: dict[str, Any] = {_NAMES[name]: value for name, value in wanted.items() if name in _NAMES}
+    return replace(plan.options, **known)
+
+
+_NAMES = {"temperature": "temperature", "top_p": "top_p", "max_tokens": "max_tokens", "reasoning_effort": "effort"}
+
+
+async def compact_if_due(scene: Scene, asked: Asked) -> None:
+    """Begins a summary beside the run when the thread has grown long enough."""
+    plan = scene.plan
+    if scene.compaction.busy or not compaction.due(asked.tokens, plan.context, plan.compaction):
+        return
+    found = compaction.plan(scene.entries(), plan.context, plan.compaction)
+    if found:
+        scene.compaction.start(plan.summariser, found, plan.compaction, scene.pen)
 
 
 async def compacted_now(scene: Scene, asked: Asked) -> Asked:
-    return asked
-
-
-async def compact_if_due(scene: Scene, asked: Asked) -> None: ...
+    """The request made shorter after its model found it too long: with a summary if one can be had, and less of it."""
+    plan = scene.plan
+    if not scene.compaction.busy and plan.compaction.mode != "off":
+        found = compaction.plan(scene.entries(), plan.context, plan.compaction)
+        if found:
+            scene.compaction.start(plan.summariser, found, plan.compaction, scene.pen)
+    scene.summary = await scene.compaction.outcome() or scene.summary
+    room = plan.context.reserved_tokens + max(int(asked.tokens * SHORTER), 1)
+    smaller = plan.context.model_copy(update={"max_context_tokens": min(room, plan.context.max_context_tokens)})
+    return _asked(scene, _said(scene), smaller)

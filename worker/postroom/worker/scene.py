@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from postroom.mailbox.contracts import Termination, Usage
+from postroom.mailbox.log import Entry, folded
 from postroom.worker.compacting import Compaction
 from postroom.worker.core.command import Command, Phase
+from postroom.worker.core.compaction import Summary
+from postroom.worker.core.context import Cache
 from postroom.worker.core.decisions import GRANTS
 from postroom.worker.core.state import Scope, State, StateKey
-from postroom.worker.loop import Finish, Pen, Plain, Standing, Summary, Turn
+from postroom.worker.loop import Finish, Pen, Plain, Standing, Turn
 from postroom.worker.plan import Plan
 from postroom.worker.stage import KEYS, Stage
 
@@ -30,6 +33,7 @@ class Memory:
     plan: Plan
     state: State
     compaction: Compaction
+    cache: Cache
 
     def close(self) -> None:
         """Nobody will go on from here."""
@@ -49,10 +53,11 @@ class Scene:
         self.pen = pen
         self.plan = plan
         self.now = now_ms()
-        memory: Memory | None = standing.memory
+        memory = standing.memory if isinstance(standing.memory, Memory) else None
         self.resumed = memory is None
         self.base = memory.state if memory and memory.plan is plan else _state(plan, standing)
         self.compaction = memory.compaction if memory else Compaction()
+        self.cache = memory.cache if memory else Cache()
         self.summary: Summary | None = None
         self.usage: Usage | None = None
         self.arrived: tuple[Plain, ...] | None = None
@@ -77,6 +82,11 @@ class Scene:
     def accept(self, command: Command) -> None:
         """Applies a command of the loop itself."""
         self.stage.accept(command)
+
+    def entries(self) -> tuple[Entry, ...]:
+        """The log as it stands with the summary that this turn brings."""
+        log, summary = self.standing.log, self.summary
+        return folded(log, summary.message, summary.covers) if summary else log
 
     async def close_step(self, messages: tuple[Plain, ...]) -> None:
         """Ends the step for everybody who follows it. Calls resumed between two steps have none to end."""
@@ -110,7 +120,7 @@ class Scene:
             run_state=state.changed_since(self.base, Scope.RUN),
             thread_state=state.changed_since(self.base, Scope.THREAD),
             effects=self.stage.errands(),
-            memory=Memory(self.plan, state, self.compaction),
+            memory=Memory(self.plan, state, self.compaction, self.cache),
             **about,
         )
 

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from postroom.mailbox.contracts import Termination
 from postroom.worker.core.calls import Intercept, OpenCall, strongest
@@ -16,7 +16,6 @@ from postroom.worker.plan import Plan
 from postroom.worker.plugins.base import Hook, HookContext
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 MOST_ROUNDS = 16
 
@@ -28,9 +27,9 @@ FAILED: StateKey[list[list[Any]], list[Any]] = StateKey(
 KEYS: tuple[StateKey[Any, Any], ...] = (SCHEDULED, FAILED)
 
 
-async def settled(value: "T | Awaitable[T]") -> T:
+async def settled(value: Any) -> Any:
     """What a function returned, whether or not it has to be awaited."""
-    return await value if inspect.isawaitable(value) else value  # type: ignore[return-value]
+    return await value if inspect.isawaitable(value) else value
 
 
 class Stage:

@@ -1,4 +1,4 @@
-"""The turn that carries calls out: what was decided first, side by side where that is safe, each journaled as it ends."""
+"""The turn that carries calls out, side by side where that is safe, each journaled as it ends."""
 
 import asyncio
 from dataclasses import replace

@@ -65,7 +65,7 @@ REJECTED, STOPS, DENIED = "rejected", "stops", "denied"
 
 
 def ending(calls: tuple[OpenCall, ...]) -> tuple[Termination, object] | None:
-    """How the run ends because of what became of its calls, if it does: a block first, then a no, then a tool's wish."""
+    """How the run ends because of what became of its calls, if it does: a block, then a no, then a tool's wish."""
     outcomes = [call.outcome for call in calls if call.outcome]
     for outcome in outcomes:
         if outcome.metadata.get(REJECTED):
