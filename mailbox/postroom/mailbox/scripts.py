@@ -21,6 +21,7 @@ NAMES: Final = (
     "release",
     "renew",
     "decide",
+    "revoke",
     "cancel",
     "interrupt",
     "send",

@@ -3,12 +3,13 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from postroom.mailbox.contract import invalid
+from postroom.mailbox.contracts import FrontendTool
 from postroom.worker.agent import Agent
 from postroom.worker.core.catalogue import selected
 from postroom.worker.core.command import Phase
@@ -30,6 +31,7 @@ from postroom.worker.plugins.base import (
     Transform,
 )
 from postroom.worker.tools.base import Tool
+from postroom.worker.tools.frontend import frontend_tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class Draft:
             self.summariser,
             fingerprint(self.agent, tools, self.model.name),
             tools,
-            tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in tools.values()),
+            _specs(tools),
             tuple(self.plugins.values()),
             self.sections,
             tuple(self.keys.values()),
@@ -176,6 +178,17 @@ class Draft:
                     self.problem(f"{kind} {key!r} are handled twice, the second time by plugin {registrar.plugin!r}")
                 found[key] = handler
         return found
+
+
+def with_frontend_tools(plan: Plan, descriptors: list[dict[str, Any]]) -> Plan:
+    """The plan of one run whose client carries tools out itself; one of the same name takes the agent's place."""
+    own = (frontend_tool(FrontendTool.model_validate(each)) for each in descriptors)
+    tools = dict(sorted({**plan.tools, **{tool.name: tool for tool in own}}.items()))
+    return replace(plan, tools=tools, specs=_specs(tools))
+
+
+def _specs(tools: Mapping[str, Tool]) -> tuple[ToolSpec, ...]:
+    return tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in tools.values())
 
 
 def fingerprint(agent: Agent, plan_tools: Mapping[str, Tool], model: str) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from postroom.mailbox.contracts import Termination, Usage
+from postroom.mailbox.grants import PREFIX
 from postroom.mailbox.log import Entry, folded
 from postroom.worker.compacting import Compaction
 from postroom.worker.core.command import Command, Phase
@@ -55,7 +56,7 @@ class Scene:
         self.now = now_ms()
         memory = standing.memory if isinstance(standing.memory, Memory) else None
         self.resumed = memory is None
-        self.base = memory.state if memory and memory.plan is plan else _state(plan, standing)
+        self.base = memory.state if memory and memory.plan is plan and not standing.changed else _state(plan, standing)
         self.compaction = memory.compaction if memory else Compaction()
         self.cache = memory.cache if memory else Cache()
         self.summary: Summary | None = None
@@ -109,6 +110,10 @@ class Scene:
         self.summary = self.summary or await self.compaction.outcome()
         return self.turn(messages=messages, then=Finish(termination, result), **more)
 
+    def _new_grants(self) -> Plain:
+        before = self.base[GRANTS]
+        return {f"{PREFIX}{key}": grant for key, grant in self.state[GRANTS].items() if key not in before}
+
     def turn(self, **about: Any) -> Turn:
         """A turn with all that has come of this one."""
         state = self.state
@@ -118,7 +123,7 @@ class Scene:
             usage=self.usage,
             config="" if self.standing.config == self.plan.version else self.plan.version,
             run_state=state.changed_since(self.base, Scope.RUN),
-            thread_state=state.changed_since(self.base, Scope.THREAD),
+            thread_state={**state.changed_since(self.base, Scope.THREAD), **self._new_grants()},
             effects=self.stage.errands(),
             memory=Memory(self.plan, state, self.compaction, self.cache),
             **about,
@@ -129,7 +134,9 @@ def _state(plan: Plan, standing: Standing) -> State:
     """The state as Redis has it; what belongs to plugins this agent does not have stays where it is."""
     state = State().register((*OWN_KEYS, *plan.keys))
     stored: Mapping[str, Any] = {**standing.thread_state, **standing.run_state}
-    return State(state.keys, {name: value for name, value in stored.items() if name in state.keys})
+    values = {name: value for name, value in stored.items() if name in state.keys}
+    grants = {name.removeprefix(PREFIX): value for name, value in stored.items() if name.startswith(PREFIX)}
+    return State(state.keys, {**values, GRANTS.name: grants} if grants else values)
 
 
 def _shown(state: State) -> dict[str, Any]:
