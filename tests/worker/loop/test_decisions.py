@@ -138,7 +138,7 @@ def test_a_grant_taken_back_counts_for_a_run_under_way(server_url: str) -> None:
 
 
 def test_what_has_no_key_cannot_be_allowed_for_good(server_url: str) -> None:
-    @tool(needs_approval=True)
+    @tool(needs_approval=Approval("May I?"))
     def plain() -> str:
         """Needs approval, but has no key."""
         return "done"
@@ -158,7 +158,7 @@ def test_a_tool_of_the_client(server_url: str) -> None:
         assert ticket["resume_mode"] == "use_decision_as_tool_result"
         _decide(office, run, ticket["id"], "answer", result={"city": "Bern"})
         office.serve(run)
-        assert office.words()[-2] == ("tool", '{"city": "Bern"}')
+        assert office.words()[-2] == ("tool", '{"city":"Bern"}')
 
 
 def test_edited_arguments_are_what_is_carried_out(server_url: str) -> None:

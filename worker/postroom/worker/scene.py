@@ -12,18 +12,27 @@ from postroom.worker.compacting import Compaction
 from postroom.worker.core.command import Command, Phase
 from postroom.worker.core.compaction import Summary
 from postroom.worker.core.context import Cache
+from postroom.worker.core.context_messages import CONTEXT_MESSAGES
 from postroom.worker.core.decisions import GRANTS
 from postroom.worker.core.state import Scope, State, StateKey
+from postroom.worker.core.stop import RUN_STATS
+from postroom.worker.core.streaks import TOOL_STREAKS
 from postroom.worker.loop import Finish, Pen, Plain, Standing, Turn
 from postroom.worker.plan import Plan
 from postroom.worker.stage import KEYS, Stage
 
-STATS: StateKey[dict[str, Any], dict[str, Any]] = StateKey("__runtime.stats", {})
-STREAKS: StateKey[dict[str, Any], dict[str, Any]] = StateKey("__runtime.streaks", {})
 # Which agent's plugins were activated, and how often the final answer was sent back.
-ACTIVE: StateKey[str, str] = StateKey("__runtime.active_agent", "")
-REPAIRS: StateKey[int, int] = StateKey("__runtime.repairs", 0)
-OWN_KEYS: tuple[StateKey[Any, Any], ...] = (ACTIVE, REPAIRS, GRANTS, STATS, STREAKS, *KEYS)
+ACTIVE: StateKey[str, str] = StateKey("runtime.active_agent", "")
+REPAIRS: StateKey[int, int] = StateKey("runtime.repairs", 0)
+OWN_KEYS: tuple[StateKey[Any, Any], ...] = (
+    ACTIVE,
+    REPAIRS,
+    GRANTS,
+    RUN_STATS,
+    TOOL_STREAKS,
+    CONTEXT_MESSAGES,
+    *KEYS,
+)
 OWN = frozenset(key.name for key in OWN_KEYS)
 
 

@@ -1,45 +1,14 @@
 """The actions every loop handles: what a model is shown in one step, beyond what the log says."""
 
-from dataclasses import asdict, dataclass
-from enum import StrEnum
 from typing import Any
 
 from postroom.worker.core.command import Action, Phase
+from postroom.worker.core.context_messages import ContextMessage
 
 EXCLUDE_TOOL = "exclude_tool"
 INCLUDE_ONLY_TOOLS = "include_only_tools"
 ADD_CONTEXT_MESSAGE = "add_context_message"
-
-
-class Target(StrEnum):
-    """Where a context message stands in the request."""
-
-    SYSTEM = "system"
-    SESSION = "session"
-    CONVERSATION = "conversation"
-    SUFFIX_SYSTEM = "suffix_system"
-
-
-@dataclass(frozen=True, slots=True)
-class ContextMessage:
-    """Words for the model that never enter the log.
-
-    One of the same key takes the place of the earlier; with a cooldown it is taken again only when its words changed or
-    that many steps have passed. A persistent one is shown in every step to come.
-    """
-
-    key: str
-    content: str
-    target: Target = Target.SUFFIX_SYSTEM
-    role: str = "system"
-    cooldown_turns: int = 0
-    persistent: bool = False
-    consume_after_emit: bool = True
-    priority: int = 0
-
-    def as_plain(self) -> dict[str, Any]:
-        """As an action carries it."""
-        return asdict(self) | {"target": self.target.value}
+SET_INFERENCE_OVERRIDE = "set_inference_override"
 
 
 def exclude_tool(name: str) -> Action:
@@ -54,4 +23,9 @@ def include_only_tools(names: list[str]) -> Action:
 
 def add_context_message(message: ContextMessage) -> Action:
     """Tells the model something before the next answer."""
-    return Action(Phase.BEFORE_INFERENCE, ADD_CONTEXT_MESSAGE, message.as_plain())
+    return Action(Phase.BEFORE_INFERENCE, ADD_CONTEXT_MESSAGE, message.as_dict())
+
+
+def set_inference_override(**options: Any) -> Action:
+    """Changes how the next answer is asked for: temperature, top_p, max_tokens, reasoning_effort, upstream_model."""
+    return Action(Phase.BEFORE_INFERENCE, SET_INFERENCE_OVERRIDE, options)

@@ -7,7 +7,9 @@ from pydantic import Field, field_validator, model_validator
 
 from postroom.mailbox.contracts import Contract
 from postroom.mailbox.errors import InvalidInput
-from postroom.worker.core.actions import ContextMessage, Target, add_context_message
+from postroom.mailbox.contracts import Text
+from postroom.worker.core.actions import add_context_message
+from postroom.worker.core.context_messages import ContextMessage, Target
 from postroom.worker.core.calls import OpenCall, Outcome
 from postroom.worker.core.command import Command, Phase
 from postroom.worker.core.pattern_parser import parse, parse_conditions
@@ -122,5 +124,8 @@ class Reminder(Plugin):
 def _said(place: int, rule: ReminderRule) -> ContextMessage:
     message = rule.message
     return ContextMessage(
-        f"reminder:{rule.name or place}", message.content, message.target, cooldown_turns=message.cooldown_turns
+        key=f"reminder:{rule.name or place}",
+        content=(Text(text=message.content),),
+        target=message.target,
+        cooldown_turns=message.cooldown_turns,
     )
