@@ -16,11 +16,11 @@ from pydantic import BaseModel
 from postroom.mailbox import codec
 from postroom.mailbox.contracts import Decision, DecisionAction, ResumeMode
 from postroom.worker.core.calls import Outcome
+from postroom.worker.core.render import result_text
 from postroom.worker.core.state import State, StateKey, Update
 from postroom.worker.tools.base import Retry, Tool, ToolContext
 from postroom.worker.tools.define import tool
 from postroom.worker.tools.errors import ToolFailed
-from postroom.worker.core.render import result_text
 from postroom.worker.tools.execute import execute, not_found, refusal
 from postroom.worker.tools.results import Finish, Handoff, Output, Suspend
 from tests.worker.tools.calling import called, context, reason

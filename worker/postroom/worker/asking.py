@@ -8,6 +8,7 @@ from postroom.mailbox.lifecycle import CALL_DONE, TerminationKind, WaitingReason
 from postroom.worker.admission import admit
 from postroom.worker.core.command import Command, Phase
 from postroom.worker.core.errors import OutputInvalid
+from postroom.worker.core.output import Refused, checked
 from postroom.worker.core.step import WaitForDecisions, next_move
 from postroom.worker.core.stop import RUN_STATS, ConsecutiveErrors, Verdict, counted, failed, first_stop, resumed
 from postroom.worker.inference import infer
@@ -132,19 +133,22 @@ async def _conclude(scene: Scene, asked: Asked, reply: Reply) -> Turn:
     message = reply.as_message()
     result: dict[str, Any] = {"response": reply.text}
     if scene.plan.output:
-        checked = scene.plan.output.check(reply.text)
-        if checked.problem:
-            return await _repair(scene, asked, message, checked.problem)
-        result["output"] = checked.value
+        found = checked(reply.text, scene.plan.output)
+        if isinstance(found, Refused):
+            return await _repair(scene, asked, message, found)
+        result["output"] = found.value
     return await scene.finish(NATURAL, (message,), result)
 
 
-async def _repair(scene: Scene, asked: Asked, message: Plain, problem: str) -> Turn:
+async def _repair(scene: Scene, asked: Asked, message: Plain, wrong: Refused) -> Turn:
+    """Sends the answer back, as often as the agent allows."""
     tried = scene.state[REPAIRS]
     if tried >= scene.plan.agent.behaviour.repairs:
-        raise OutputInvalid(f"run {scene.standing.run_id}: the final answer does not fit the schema: {problem}")
+        problems = "; ".join(wrong.problems)
+        raise OutputInvalid(
+            f"run {scene.standing.run_id}: the final answer has the wrong shape: {problems}"
+        )
     scene.stage.accept(Command((REPAIRS.update(tried + 1),)))
-    words = f"Your answer does not have the required shape: {problem}\nAnswer again with nothing but JSON."
-    note: Plain = {"role": "user", "content": [{"type": "text", "text": words}], "visibility": "internal"}
+    note: Plain = {"role": "user", "content": [{"type": "text", "text": wrong.repair}], "visibility": "internal"}
     await scene.close_step((*asked.seen, message, note))
     return scene.turn(messages=(message, note))

@@ -10,12 +10,13 @@ from pydantic import BaseModel, ValidationError
 
 from postroom.mailbox.contract import invalid
 from postroom.mailbox.contracts import FrontendTool
+from postroom.mailbox.errors import PostroomError
 from postroom.worker.agent import Agent
 from postroom.worker.core.catalogue import selected
 from postroom.worker.core.command import Phase
 from postroom.worker.core.compaction import CompactionPolicy
 from postroom.worker.core.context import ContextPolicy
-from postroom.worker.core.output import OutputCheck
+from postroom.worker.core.output import Shape, asked
 from postroom.worker.core.state import StateKey
 from postroom.worker.core.stop import MaxRounds, StopPolicy
 from postroom.worker.model.base import Model, Options, OutputSchema, ToolSpec
@@ -58,7 +59,7 @@ class Plan:
     context: ContextPolicy = ContextPolicy()
     compaction: CompactionPolicy = CompactionPolicy()
     options: Options = Options()
-    output: OutputCheck | None = None
+    output: Shape | None = None
 
     @property
     def parallel_safe(self) -> frozenset[str]:
@@ -69,8 +70,8 @@ class Plan:
 class Draft:
     """A plan in the making; it goes on after a mistake, so that all of them are told at once."""
 
-    def __init__(self, agent: Agent, model: Model, summariser: Model, output: OutputCheck | None = None) -> None:
-        self.agent, self.model, self.summariser, self.output = agent, model, summariser, output
+    def __init__(self, agent: Agent, model: Model, summariser: Model) -> None:
+        self.agent, self.model, self.summariser = agent, model, summariser
         self.problems: list[str] = []
         self.tools: dict[str, tuple[Tool, str]] = {}
         self.keys: dict[str, StateKey[Any, Any]] = {}
@@ -156,18 +157,25 @@ class Draft:
             (self.agent.context or ContextPolicy()).within(self.model.limits),
             self.agent.compaction or CompactionPolicy(),
             self._options(),
-            self.output,
+            self.agent.output,
         )
 
     def _options(self) -> Options:
-        agent, output = self.agent, self.output
+        agent = self.agent
         return Options(
             temperature=agent.temperature,
             max_tokens=agent.max_tokens,
             effort=agent.effort,
-            output=OutputSchema(output.name, output.schema) if output else None,
+            output=self._promised(),
             cache_prompt=agent.context.enable_prompt_cache if agent.context else True,
         )
+
+    def _promised(self) -> OutputSchema | None:
+        try:
+            return asked(self.agent.output) if self.agent.output else None
+        except PostroomError as error:
+            self.problem(error.message)
+            return None
 
     def _handlers(self, kind: str) -> dict[str, Any]:
         """Handlers count even when a plugin's hooks do not: what is already scheduled must find its handler."""

@@ -5,13 +5,12 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from postroom.mailbox.contracts import Contract
+from postroom.mailbox.contracts import Contract, Text
 from postroom.mailbox.errors import InvalidInput
-from postroom.mailbox.contracts import Text
 from postroom.worker.core.actions import add_context_message
-from postroom.worker.core.context_messages import ContextMessage, Target
 from postroom.worker.core.calls import OpenCall, Outcome
 from postroom.worker.core.command import Command, Phase
+from postroom.worker.core.context_messages import ContextMessage, Target
 from postroom.worker.core.pattern_parser import parse, parse_conditions
 from postroom.worker.core.patterns import as_text, compared
 from postroom.worker.plugins.base import HookContext, Plugin, Registrar
