@@ -71,7 +71,7 @@ end
 -- Ends a run on every path there is: one terminal event, every call answered, every trace given its end.
 local function end_run(run, kind, code, message, ...)
   local run_key = run_key_of(run)
-  local record = read(run_key, 'status', 'step', 'keep', 'idempotency_key')
+  local record = read(run_key, 'status', 'step', 'keep', 'idempotency_key', 'phase')
   if redis.call('HGET', thread_key, 'open') == run then
     redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', now_text)
     redis.call('DEL', lock_key)
@@ -79,6 +79,11 @@ local function end_run(run, kind, code, message, ...)
   settle_calls(run, record.step, code ~= '' and code or kind)
   redis.call('HSET', run_key, 'status', 'done', 'termination', kind, 'code', code, 'message', message,
     'finished', now_text, 'updated', now_text, 'waiting', '', 'wake', '', 'worker', '')
+  -- A step whose worker died in the middle is closed here, so that every start has its end.
+  if record.phase ~= '' then
+    redis.call('HSET', run_key, 'phase', '')
+    emit(run, 'type', 'step_end', 'step', record.phase)
+  end
   emit(run, 'type', 'run_finish', 'termination', kind, 'code', code, 'message', message, ...)
   redis.call('PEXPIRE', run_key, record.keep)
   redis.call('PEXPIRE', run_key .. ':events', record.keep)
