@@ -8,6 +8,7 @@ serves one answer to everybody, a token at a time, and prints its address: enoug
 import argparse
 import asyncio
 import json
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -200,7 +201,8 @@ def main() -> None:
     parser.add_argument("--pace", type=float, default=0.02, help="seconds between two tokens")
     given = parser.parse_args()
     with Provider(Answer(("token ",) * given.tokens), given.pace) as provider:
-        print(provider.url, flush=True)
+        sys.stdout.write(f"{provider.url}\n")
+        sys.stdout.flush()
         with suppress(KeyboardInterrupt):
             threading.Event().wait()
 

@@ -3,12 +3,13 @@
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from postroom.worker.model import sse
 from postroom.worker.model.base import CallPart, Limits, Part, ReasoningPart, Request, TextPart, UsagePart
-from postroom.worker.model.errors import ProviderFailed, RequestRejected, StreamInterrupted, Unauthorized
+from postroom.worker.model.errors import ModelError, ProviderFailed, RequestRejected, StreamInterrupted, Unauthorized
 from postroom.worker.model.http import Answer, Http, Post, Timeouts
 from postroom.worker.model.pricing import priced
 from postroom.worker.model.refusal import parsed, refusal
@@ -72,21 +73,41 @@ class ProviderModel:
         heard = self._wire.heard(self._card, Names(request.tools), _new_id)
         patient = self._card.reasoning or request.options.effort is not None
         times = self._times.patient() if patient else self._times
-        async with self._http.open(self._post(request), self.name, times) as answer:
-            if answer.status >= 300:
-                raise await self._refused(answer)
-            if answer.streams:
-                async for part in self._events(answer, heard):
+        failure: ModelError | None = None
+        try:
+            async with (
+                self._http.open(self._post(request), self.name, times) as answer,
+                aclosing(self._parts(answer, heard)) as parts,
+            ):
+                async for part in parts:
                     yield part
-                await answer.drain()
-            else:
-                for part in self._piece(await answer.whole(), heard):
-                    yield part
+        except ModelError as error:
+            failure = error
+        # Tokens are paid for even if the answer broke off.
         if heard.usage is not None:
             yield UsagePart(priced(heard.usage, self.limits))
+        if failure is not None:
+            raise failure
         if heard.stop is None:
             raise StreamInterrupted(f"{self.name}: the answer ended before the model said why it stopped")
         yield heard.stop
+
+    async def _parts(self, answer: Answer, heard: Heard) -> AsyncGenerator[Part, None]:
+        if answer.status >= 300:
+            raise await self._refused(answer)
+        if not answer.streams:
+            for part in self._piece(await answer.whole(), heard):
+                yield part
+            return
+        events, spoken = sse.Decoder(), False
+        while not heard.ended:
+            chunk = await answer.read(spoken)
+            for part in self._hear(events, chunk, heard):
+                spoken = spoken or isinstance(part, _SPOKEN)
+                yield part
+            if chunk is None:
+                return
+        await answer.drain()
 
     def _post(self, request: Request) -> Post:
         key = self._address.key(self.name)
@@ -97,16 +118,6 @@ class ProviderModel:
             "accept": "text/event-stream" if self._streaming else "application/json",
         }
         return Post(url, json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"), headers)
-
-    async def _events(self, answer: Answer, heard: Heard) -> AsyncIterator[Part]:
-        events, spoken = sse.Decoder(), False
-        while not heard.ended:
-            chunk = await answer.read(spoken)
-            for part in self._hear(events, chunk, heard):
-                spoken = spoken or isinstance(part, _SPOKEN)
-                yield part
-            if chunk is None:
-                return
 
     def _hear(self, events: sse.Decoder, chunk: bytes | None, heard: Heard) -> list[Part]:
         parts: list[Part] = []
