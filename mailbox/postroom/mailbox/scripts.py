@@ -28,6 +28,8 @@ NAMES: Final = (
     "reclaim",
     "tidy",
     "delete",
+    "admit",
+    "settle",
 )
 # How long an answer to a doorbell may take before somebody looks whether it was heard.
 RING_AGAIN_MS: Final = 5_000

@@ -59,7 +59,7 @@ def test_all_that_match_speak_and_those_in_code_come_first() -> None:
     )
     first, second = said(known, "Edit", {}, GOOD)
     assert (first["key"], first["content"][0]["text"], first["target"]) == ("reminder:mine", "first", "suffix_system")
-    assert (second["key"], second["content"], second["target"]) == ("reminder:1", "second", "system")
+    assert (second["key"], second["content"][0]["text"], second["target"]) == ("reminder:1", "second", "system")
     assert (first["cooldown_turns"], second["cooldown_turns"]) == (0, 3)
     assert [each["content"] for each in said(known, "Read", {}, GOOD)] == ["first"]
 
