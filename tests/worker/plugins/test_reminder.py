@@ -58,10 +58,11 @@ def test_all_that_match_speak_and_those_in_code_come_first() -> None:
         section({"tool": "Edit", "message": {"content": "second", "target": "system", "cooldown_turns": 3}}),
     )
     first, second = said(known, "Edit", {}, GOOD)
-    assert (first["key"], first["content"][0]["text"], first["target"]) == ("reminder:mine", "first", "suffix_system")
+    assert (first["key"], first["target"]) == ("reminder:mine", "suffix_system")
+    assert first["content"] == [{"type": "text", "text": "first"}]
     assert (second["key"], second["content"][0]["text"], second["target"]) == ("reminder:1", "second", "system")
     assert (first["cooldown_turns"], second["cooldown_turns"]) == (0, 3)
-    assert [each["content"] for each in said(known, "Read", {}, GOOD)] == ["first"]
+    assert [each["content"][0]["text"] for each in said(known, "Read", {}, GOOD)] == ["first"]
 
 
 @pytest.mark.parametrize(

@@ -145,9 +145,7 @@ async def _repair(scene: Scene, asked: Asked, message: Plain, wrong: Refused) ->
     tried = scene.state[REPAIRS]
     if tried >= scene.plan.agent.behaviour.repairs:
         problems = "; ".join(wrong.problems)
-        raise OutputInvalid(
-            f"run {scene.standing.run_id}: the final answer has the wrong shape: {problems}"
-        )
+        raise OutputInvalid(f"run {scene.standing.run_id}: the final answer has the wrong shape: {problems}")
     scene.stage.accept(Command((REPAIRS.update(tried + 1),)))
     note: Plain = {"role": "user", "content": [{"type": "text", "text": wrong.repair}], "visibility": "internal"}
     await scene.close_step((*asked.seen, message, note))
