@@ -158,6 +158,15 @@ def decide_many(settings: Settings, /, run_id: str, decisions: Sequence[Decision
     return (yield from one(approvals.decide(thread_id, run_id, decisions, settings.max_body_bytes)))
 
 
+def tool_output(settings: Settings, /, run_id: str, call_id: str, *, step: int | None = None) -> Plan[str]:
+    """The whole result of a call, of which the log has only the beginning."""
+    thread_id = yield from one(records.thread_of(run_id))
+    found = yield from one(records.get_output(thread_id, run_id, call_id, step))
+    if found is None:
+        raise NotFound(f"run {run_id} keeps no output of call {call_id}; results that were not cut are in the log")
+    return found
+
+
 def list_grants(settings: Settings, /, thread: str) -> Plan[list[grants.Grant]]:
     """What was allowed for good on a thread."""
     return (yield from one(grants.grants(thread)))

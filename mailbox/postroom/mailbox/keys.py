@@ -92,6 +92,11 @@ def run_state(thread_id: str, run_id: str) -> str:
     return f"{run(thread_id, run_id)}:state"
 
 
+def outputs(thread_id: str, run_id: str) -> str:
+    """Whole results of tools that were too long for the log, by step and call."""
+    return f"{run(thread_id, run_id)}:outputs"
+
+
 def events(thread_id: str, run_id: str) -> str:
     """The event journal."""
     return f"{run(thread_id, run_id)}:events"
