@@ -9,14 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 
 from redis.exceptions import RedisError
 
@@ -29,24 +28,14 @@ from postroom.mailbox.contracts import RunRecord, RunRequest, message, parse
 from postroom.mailbox.lock import Holder, holder
 from postroom.mailbox.server import CONFIGURATION
 from postroom.mailbox.settings import Settings
+from tests.waiting import until
 
-Found = TypeVar("Found")
 ROOT = Path(__file__).parents[2]
 APP = "tests.worker.fleet_app:app"
 MARK = "POSTROOM_TEST_FLEET"
 LONG = os.environ.get("POSTROOM_CHAOS") == "long"
 # Short leases make short tests; nothing else about them is special.
 QUICK = {"lease_ms": 2_000, "heartbeat_ms": 500, "sweep_ms": 200}
-
-
-def until(condition: Callable[[], Found], within: float, what: str, every: float = 0.01) -> Found:
-    """The first result that counts; the test fails when there is none in time."""
-    deadline = time.monotonic() + within
-    while not (found := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within:g} s: {what}")
-        time.sleep(every)
-    return found
 
 
 class Server:

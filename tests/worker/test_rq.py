@@ -21,7 +21,7 @@ from postroom.dispatcher import Dispatcher, functions
 from postroom.mailbox import ops
 from postroom.mailbox.connect import connect
 from postroom.mailbox.scripts import JOB
-from tests.waiting import eventually
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.worker.echo_app:app"
@@ -101,10 +101,10 @@ def test_a_fleet_worker_is_an_rq_worker_to_rq(client: Dispatcher, plain: Any, qu
     with worker(server_url, queue):
         run_id = client.submit("echo", "x", queue=queue, metadata={"script": [{"sleep": 60, "say": "late"}]}).run_id
         registry = StartedJobRegistry(queue, connection=plain, serializer=JSONSerializer)
-        eventually(lambda: registry.get_job_ids(cleanup=False) == [f"{run_id}-1"])
+        until(lambda: registry.get_job_ids(cleanup=False) == [f"{run_id}-1"], 15, "the job counts as started")
         rq_queue = Queue(queue, connection=plain, serializer=JSONSerializer)
         (seen,) = RqWorker.all(connection=plain, queue=rq_queue)
-        eventually(lambda: plain.hget(f"rq:worker:{seen.name}", "state") == b"busy")
+        until(lambda: plain.hget(f"rq:worker:{seen.name}", "state") == b"busy", 15, "the worker says it is busy")
         assert plain.hget(f"rq:worker:{seen.name}", "current_job") == f"{run_id}-1".encode()
         job = Job.fetch(f"{run_id}-1", connection=plain, serializer=JSONSerializer)
         assert (job.get_status(), job.worker_name) == ("started", seen.name)
@@ -117,8 +117,8 @@ def test_a_fleet_worker_is_an_rq_worker_to_rq(client: Dispatcher, plain: Any, qu
         assert seen.name in info.stdout
         client.cancel(run_id)
         assert client.wait(run_id, 10).termination is not None
-        eventually(lambda: registry.get_job_ids(cleanup=False) == [])
-        eventually(lambda: not plain.exists(f"rq:job:{run_id}-1"))
+        until(lambda: registry.get_job_ids(cleanup=False) == [], 15, "nothing counts as started")
+        until(lambda: not plain.exists(f"rq:job:{run_id}-1"), 15, "the job is gone")
         assert int(plain.hget(f"rq:worker:{seen.name}", "successful_job_count")) == 1
     assert RqWorker.all(connection=plain, queue=rq_queue) == []
 
@@ -148,8 +148,8 @@ def test_a_worker_runs_nothing_but_its_handlers(plain: Any, queue: str, server_u
     broken = Queue(queue, connection=plain, serializer=JSONSerializer).enqueue(JOB, "too", "many", "arguments", "here")
     with worker(server_url, queue):
         registry = FailedJobRegistry(queue, connection=plain, serializer=JSONSerializer)
-        eventually(lambda: job.id in registry.get_job_ids(cleanup=False))
-        eventually(lambda: broken.id in registry.get_job_ids(cleanup=False))
+        until(lambda: job.id in registry.get_job_ids(cleanup=False), 15, "the foreign job has failed")
+        until(lambda: broken.id in registry.get_job_ids(cleanup=False), 15, "the broken job has failed")
     assert not marker.exists()
 
 

@@ -5,8 +5,9 @@ import pytest
 from postroom.mailbox import approvals, lane, ops
 from postroom.mailbox.contracts import Decision, parse
 from postroom.mailbox.errors import PostroomError
+from tests.waiting import until
 from tests.worker import history
-from tests.worker.fleet import Fleet, until
+from tests.worker.fleet import Fleet
 
 
 def lose_the_reply(fleet: Fleet, op: ops.Op[object]) -> None:
