@@ -135,11 +135,11 @@ class Fleet:
 
     # -- processes -------------------------------------------------------------------------------------------------
 
-    def start(self, *arguments: str, title: str) -> Child:
+    def start(self, *arguments: str, title: str, url: str | None = None) -> Child:
         log = self.home / f"{len(self.children):03d}-{title}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "postroom.worker", *arguments, "--url", self.url, "--verbose"],
+                [sys.executable, "-m", "postroom.worker", *arguments, "--url", url or self.url, "--verbose"],
                 cwd=ROOT,
                 env=self.environ,
                 stdin=subprocess.DEVNULL,
@@ -151,21 +151,24 @@ class Fleet:
         self.children.append(child)
         return child
 
-    def worker(self, *, concurrency: int = 64) -> Child:
-        """One worker, up and consuming; its title is its name."""
-        return self.workers(1, concurrency=concurrency)[0]
+    def worker(self, *, concurrency: int = 64, url: str | None = None) -> Child:
+        """One worker, up and consuming; its title is its name. With a URL it goes to the server by that way."""
+        return self.workers(1, concurrency=concurrency, url=url)[0]
 
-    def workers(self, count: int, *, concurrency: int = 64) -> list[Child]:
+    def workers(self, count: int, *, concurrency: int = 64, url: str | None = None) -> list[Child]:
         """Several, started at the same time."""
         names = [f"w{len(self.children) + i}-{self.tag}" for i in range(count)]
-        started = [self.start(*self._serving(concurrency), "--name", name, title=name) for name in names]
+        started = [self.start(*self._serving(concurrency), "--name", name, title=name, url=url) for name in names]
         for name in names:
             until(lambda name=name: self.client.exists(registry.worker_key(name)), 20, f"{name} is up")  # type: ignore[misc]
         return started
 
-    def supervised(self, processes: int, *, verb: str = "worker", concurrency: int = 64) -> Child:
+    def supervised(
+        self, processes: int, *, verb: str = "worker", concurrency: int = 64, url: str | None = None
+    ) -> Child:
         """Workers under a supervisor, all of them up; `verb` may be `up`, which adds a dispatcher."""
-        child = self.start(verb, *self._serving(concurrency)[1:], "--processes", str(processes), title="supervisor")
+        options = [*self._serving(concurrency)[1:], "--processes", str(processes)]
+        child = self.start(verb, *options, title="supervisor", url=url)
         until(lambda: len(self.alive()) == processes, 30, f"{processes} workers are up")
         return child
 

@@ -30,6 +30,8 @@ from postroom.mailbox.errors import (
 )
 
 OLDEST = (7, 0)
+# What it looks like when the server is gone or on its way back: whether the command was executed is unknown.
+LOST_CONNECTION = (foreign.ConnectionError, foreign.TimeoutError, OSError)
 ANSWER_S = 5.0
 
 _PLAIN: dict[str, Any] = {"socket_connect_timeout": ANSWER_S, "protocol": 2, "decode_responses": False}

@@ -82,6 +82,12 @@ def load(name: str) -> Script:
     return define(name, "\n".join([*parts, rest]))
 
 
+@cache
+def of_package(package: str, name: str) -> Script:
+    """A script that another package brings along; it stands by itself and includes nothing."""
+    return define(name, (files(package) / "lua" / f"{name}.lua").read_text(encoding="utf-8"))
+
+
 def define(name: str, source: str) -> Script:
     """A script of this process; whoever teaches a server teaches it this one too."""
     script = Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())

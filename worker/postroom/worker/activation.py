@@ -12,12 +12,10 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-
 from postroom.mailbox import codec, commit, lock, records
 from postroom.mailbox import log as thread_log
 from postroom.mailbox.commit import Arrivals, Batch, Owner
+from postroom.mailbox.connect import LOST_CONNECTION
 from postroom.mailbox.contracts import Termination
 from postroom.mailbox.errors import FenceLost, NothingToDo
 from postroom.mailbox.group import Group
@@ -30,7 +28,6 @@ from postroom.worker.loop import Finish, Plain, Standing, Turn, Wait
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-LOST_CONNECTION = (RedisConnectionError, RedisTimeoutError, OSError)
 # A failed attempt is repeated after 250 ms, then twice as long each time.
 FIRST_RETRY_MS, LONGEST_RETRY_MS = 250, 30_000
 

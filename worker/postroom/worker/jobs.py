@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from postroom.mailbox import scripts
-from postroom.mailbox.connect import connect_async
+from postroom.mailbox.connect import LOST_CONNECTION, connect_async
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.group import Group
 from postroom.mailbox.settings import Settings
 from postroom.worker import app
-from postroom.worker.activation import LOST_CONNECTION, Desk, activate
+from postroom.worker.activation import Desk, activate
 from postroom.worker.heartbeat import guard, renew_all
 
 Handler = Callable[[Desk, str, str], Awaitable[None]]

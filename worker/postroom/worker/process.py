@@ -29,16 +29,17 @@ from rq.job import Job, JobStatus
 from rq.registry import FailedJobRegistry
 from rq.serializers import JSONSerializer
 
+from postroom.dispatcher.doorbells import put_back
 from postroom.dispatcher.sweep import Sweeper
 from postroom.mailbox import control, fleet, keys, lock
 from postroom.mailbox.commit import Owner
-from postroom.mailbox.connect import connect, connect_async
+from postroom.mailbox.connect import LOST_CONNECTION, connect, connect_async
 from postroom.mailbox.errors import InvalidInput, ServerUnreachable
 from postroom.mailbox.group import Group, run_alone
 from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
 from postroom.worker import bells
-from postroom.worker.activation import LOST_CONNECTION, Desk
+from postroom.worker.activation import Desk
 from postroom.worker.app import App
 from postroom.worker.bells import Bell
 from postroom.worker.heartbeat import guard, renew_all, renew_now
@@ -139,8 +140,9 @@ class Worker:
     async def _give_back(self, taken: list[Bell]) -> None:
         """Puts doorbells back that came while we were told to stop, the first one first."""
         with suppress(*LOST_CONNECTION):
-            for bell in reversed(taken):
-                await self.desk.group.run(bells.returned(bell))
+            for queue in self.queues:
+                entries = [bell.entry for bell in taken if bell.queue == queue]
+                await self.desk.group.run(put_back(queue, self.name, entries))
 
     def _serve(self, bell: Bell) -> None:
         task = asyncio.create_task(self._answer(bell), name=bell.job)
