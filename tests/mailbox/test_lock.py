@@ -35,6 +35,34 @@ def test_only_one_of_two_workers_gets_the_thread(desk: Desk) -> None:
         desk.claim(run_id, "w2")
 
 
+def test_a_claim_whose_reply_was_lost_is_given_again(desk: Desk) -> None:
+    run_id = desk.submit().run_id
+    first = desk.claim(run_id, "w1", activation="7")
+    desk.send("m1", "psst")
+    desk.now += LEASE - 1
+    again = desk.claim(run_id, "w1", activation="7")
+    assert (again.fence, again.lease_until) == (first.fence, desk.now + LEASE)
+    assert [mail.id for mail in again.mail] == ["m1"]
+    for worker, activation in (("w1", "8"), ("w2", "7"), ("w1", "")):
+        with pytest.raises(NothingToDo, match="is running"):
+            desk.claim(run_id, worker, activation=activation)
+    owner = desk.owner(run_id, again.fence)
+    desk.commit(owner)
+    desk.release(owner)
+    assert desk.claim(run_id, "w1", activation="7").fence == first.fence + 1, "given back, it is claimed anew"
+    assert desk.record(run_id).attempts == 0
+
+
+def test_a_claim_that_was_taken_over_is_not_given_again(desk: Desk) -> None:
+    run_id = desk.submit().run_id
+    desk.claim(run_id, "w1", activation="7")
+    desk.now += LEASE + 1
+    desk.look()
+    desk.claim(run_id, "w2", activation="7")
+    with pytest.raises(NothingToDo, match="is running"):
+        desk.claim(run_id, "w1", activation="7")
+
+
 def test_doorbells_without_an_answer(desk: Desk) -> None:
     owner = desk.started()
     queued = desk.submit().run_id

@@ -5,10 +5,11 @@ when this process dies or loses its lease, exactly as the last commit left it.
 """
 
 import asyncio
+import itertools
 import logging
 import random
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -72,22 +73,46 @@ class Desk:
     worker: str
     active: dict[str, Active] = field(default_factory=dict)
     draining: bool = False
+    activations: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    async def claim(self, thread_id: str, run_id: str) -> lock.Claim | None:
-        """The thread, or None when there is nothing to do for us."""
+    async def claim(self, thread_id: str, run_id: str) -> tuple[lock.Claim, float] | None:
+        """The thread and when we asked for it, or None when there is nothing to do for us."""
+        asked_at = time.monotonic()
+
+        def once_more() -> bool:
+            nonlocal asked_at
+            asked_at = time.monotonic()
+            return not self.draining
+
+        number = str(next(self.activations))
+        op = lock.claim(thread_id, run_id, self.worker, self.settings.lease_ms, number)
         try:
-            return await self.group.run(lock.claim(thread_id, run_id, self.worker, self.settings.lease_ms))
+            return await persist(self.group, op, f"claim of run {run_id}", once_more), asked_at
         except NothingToDo as reason:
             log.debug("nothing to do: %s", reason)
             return None
 
 
+async def persist(group: Group, op: Op[T], what: str, once_more: Callable[[], bool]) -> T:
+    """Runs an op that counts once however often it is said, until the server answers or there is no `once_more`."""
+    pause = 0.05
+    while True:
+        try:
+            return await group.run(op)
+        except LOST_CONNECTION as error:
+            if not once_more():
+                raise
+            log.warning("%s: %s, trying again", what, error)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+            pause = min(pause * 2, 1.0)
+
+
 async def activate(desk: Desk, thread_id: str, run_id: str) -> None:
     """Answers a doorbell."""
-    asked_at = time.monotonic()
-    claim = await desk.claim(thread_id, run_id)
-    if claim is None:
+    claimed = await desk.claim(thread_id, run_id)
+    if claimed is None:
         return
+    claim, asked_at = claimed
     owner = Owner(thread_id, run_id, claim.fence)
     active = Active(owner, desk.settings.lease_ms, asked_at + desk.settings.lease_ms / 1000)
     # Stopped past its lease and now asked again, this process may still hold the stint that was taken from it.
@@ -224,17 +249,14 @@ class Activation:
                 return commit.commit(self.owner, batch)
 
     async def _write(self, op: Op[T]) -> T:
-        """Writes, and goes on trying while the lease may still be ours: a commit found twice counts once."""
-        pause = 0.05
-        while True:
-            if self.active.lost or time.monotonic() > self.active.lease_ends:
-                raise FenceLost(f"run {self.owner.run_id}: the lease ran out before the step could be committed")
-            try:
-                return await self.desk.group.run(op)
-            except LOST_CONNECTION as error:
-                log.warning("commit of run %s: %s, trying again", self.owner.run_id, error)
-                await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-                pause = min(pause * 2, 1.0)
+        """Writes, and goes on trying while the lease may still be ours."""
+        self._still_ours()
+        return await persist(self.desk.group, op, f"commit of run {self.owner.run_id}", self._still_ours)
+
+    def _still_ours(self) -> bool:
+        if self.active.lost or time.monotonic() > self.active.lease_ends:
+            raise FenceLost(f"run {self.owner.run_id}: the lease ran out before the step could be committed")
+        return True
 
     def _absorb(self, turn: Turn, arrivals: Arrivals) -> None:
         self.log += self._said(turn)
