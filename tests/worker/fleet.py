@@ -73,6 +73,17 @@ class Server:
                 self.process.wait()
             self.process = None
 
+    def kill(self) -> None:
+        """As a crash would."""
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def written(self) -> Path:
+        """What it writes its facts to."""
+        return max((self.home / "appendonlydir").glob("*.incr.aof"), key=lambda path: path.stat().st_mtime)
+
     def __enter__(self) -> Self:
         self.start()
         return self

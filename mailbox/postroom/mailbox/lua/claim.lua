@@ -19,7 +19,8 @@ if thread.open == '' and redis.call('ZRANGE', lane_key, 0, 0)[1] ~= run then ret
 if (tonumber(record.start_at) or 0) > now then return nothing('is not due before ' .. record.start_at) end
 if (tonumber(record.deadline) or now + 1) <= now then return nothing('has passed its deadline') end
 
-local fence = again and thread.fence or text((tonumber(thread.fence) or 0) + 1)
+-- Never a number that was given out before, not even by a server that has forgotten it since (docs/adr/0004).
+local fence = again and thread.fence or text(math.max((tonumber(thread.fence) or 0) + 1, now))
 local till = write_lock(run, worker, fence, lease)
 look_by(till + 1)
 redis.call('ZREM', lane_key, run)
