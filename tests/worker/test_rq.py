@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 from rq import Queue
 from rq.job import Job
 from rq.registry import FailedJobRegistry, StartedJobRegistry
@@ -25,6 +26,7 @@ from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.worker.echo_app:app"
+URL = "https://shop.example/hook"
 
 
 @pytest.fixture
@@ -185,7 +187,13 @@ def test_the_functions_are_what_the_documentation_says(plain: Any, client: Dispa
     for name in ("postroom_submit", "postroom_cancel"):
         assert f"FCALL {name}" in manual
     key = f"postroom:{{{uuid.uuid4().hex}}}:thread"
-    outcome = plain.execute_command("FCALL", "postroom_submit", 1, key, "echo", "hello", "queue", "nobody")
+    outcome = plain.execute_command(
+        "FCALL", "postroom_submit", 1, key, "echo", "hello", "queue", "nobody", "webhook", URL
+    )
     assert outcome[0] == b"queued"
+    for wrong in ("ftp://shop.example", "https://user:hush@shop.example"):
+        with pytest.raises(ResponseError, match="webhook"):
+            plain.execute_command("FCALL", "postroom_submit", 1, key, "echo", "x", "webhook", wrong)
     record = client.get_run(outcome[1].decode())
+    assert record.webhook == URL
     assert record.request["messages"][0]["content"][0] == {"type": "text", "text": "hello"}

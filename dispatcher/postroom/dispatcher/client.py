@@ -70,6 +70,9 @@ class Dispatcher:
     list_threads = _sync(listings.list_threads)
     retry = _sync(plans.retry)
     drop_dead = _sync(plans.drop_dead)
+    list_undelivered = _sync(listings.list_undelivered)
+    redeliver = _sync(plans.redeliver)
+    drop_delivery = _sync(plans.drop_delivery)
     delete_thread = _sync(plans.delete_thread)
     stats = _sync(listings.stats)
 
@@ -147,6 +150,9 @@ class AsyncDispatcher:
     list_threads = _async(listings.list_threads)
     retry = _async(plans.retry)
     drop_dead = _async(plans.drop_dead)
+    list_undelivered = _async(listings.list_undelivered)
+    redeliver = _async(plans.redeliver)
+    drop_delivery = _async(plans.drop_delivery)
     delete_thread = _async(plans.delete_thread)
     stats = _async(listings.stats)
 

@@ -6,7 +6,7 @@
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from postroom.mailbox import approvals, inbox, journal, keys, lane, lock, log, records, watch
+from postroom.mailbox import approvals, deliveries, inbox, journal, keys, lane, lock, log, records, watch
 from postroom.mailbox.contracts import (
     Decision,
     Letter,
@@ -236,6 +236,7 @@ def retry(settings: Settings, /, run_id: str) -> Plan[lane.Submitted]:
         "queue": record.queue,
         "priority": record.priority,
         "tenant": record.tenant,
+        "webhook": record.webhook,
         "metadata": {**body.get("metadata", {}), "retry_of": run_id},
         "overrides": body.get("overrides"),
     }
@@ -248,6 +249,17 @@ def retry(settings: Settings, /, run_id: str) -> Plan[lane.Submitted]:
 def drop_dead(settings: Settings, /, run_id: str) -> Plan[bool]:
     """Takes a run off the list of the dead; its record stays until it expires."""
     return bool((yield from one(Op(("ZREM", keys.DEAD, run_id), int))))
+
+
+def redeliver(settings: Settings, /, delivery_id: str) -> Plan[bool]:
+    """Owes a delivery that was given up once more, with all its tries; False when there is no such delivery."""
+    return (yield from one(deliveries.owe_again(delivery_id)))
+
+
+def drop_delivery(settings: Settings, /, delivery_id: str) -> Plan[bool]:
+    """Forgets a delivery that was given up."""
+    forgotten, _ = yield from all_of(deliveries.forget(delivery_id))
+    return bool(forgotten)
 
 
 def delete_thread(settings: Settings, /, thread: str) -> Plan[int]:

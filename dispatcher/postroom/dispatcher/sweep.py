@@ -92,6 +92,7 @@ class Sweeper:
         for listing, kept in (
             (keys.RUNS, self.settings.run_retention_ms),
             (keys.DEAD, self.settings.run_retention_ms),
+            (keys.UNDELIVERED, self.settings.run_retention_ms),
             (keys.THREADS, self.settings.thread_retention_ms),
         ):
             await self.group.run(watch.tidy(listing, now - kept, now))

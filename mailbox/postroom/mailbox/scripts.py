@@ -26,6 +26,9 @@ NAMES: Final = (
     "send",
     "reclaim",
     "tidy",
+    "deliver",
+    "settle",
+    "redeliver",
     "delete",
 )
 # How long an answer to a doorbell may take before somebody looks whether it was heard.

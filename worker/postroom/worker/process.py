@@ -4,7 +4,8 @@
 2. answer each with an activation
 3. beat: renew all leases, tell Redis and RQ that we live and consume
 4. listen for wake-ups, so that a cancel is heard at once
-5. on SIGTERM finish the steps under way, give the runs back, leave; on a second one leave now
+5. deliver what is owed to webhooks
+6. on SIGTERM finish the steps under way, give the runs back, leave; on a second one leave now
 
 If any of these loops dies, the process ends with an error rather than pretend to live.
 """
@@ -44,6 +45,7 @@ from postroom.worker.app import App
 from postroom.worker.bells import Bell
 from postroom.worker.heartbeat import guard, renew_all, renew_now
 from postroom.worker.jobs import HANDLERS
+from postroom.worker.webhooks import Courier
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -89,8 +91,9 @@ class Worker:
         self.rq = await asyncio.to_thread(self._register)
         self._listen_to_signals()
         log.info("worker %s takes %s, %d at a time", self.name, ", ".join(self.queues), self.slots)
-        # These two end by themselves when we stop: one may have doorbells on the way, the other an office to resign.
-        self.ending = [self._start(self._consume()), self._start(self._sweep())]
+        # These end by themselves when we stop: they may have doorbells on the way, an office to resign, calls to end.
+        courier = Courier(self.desk.group, self.settings)
+        self.ending = [*map(self._start, (self._consume(), self._sweep(), courier.run(self.stopping)))]
         others = [self._beat(), self._hear(), guard(self.desk), *map(self._peek, self.queues)]
         loops = [*self.ending, *map(self._start, others)]
         stopped = self._start(self.stopping.wait())
