@@ -34,6 +34,11 @@ class Bell:
         """Its place in the registry of started jobs."""
         return f"{self.job}:{self.execution}"
 
+    @property
+    def written_by_rq(self) -> bool:
+        """Whether RQ's own API enqueued it: that packs what our scripts write as plain JSON."""
+        return not self.data.startswith(b"[")
+
     def call(self) -> tuple[str, str, str]:
         """The function's name, thread and run; nothing is imported, whatever the name says."""
         try:
