@@ -6,7 +6,7 @@
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from postroom.mailbox import approvals, deliveries, inbox, journal, keys, lane, lock, log, records, watch
+from postroom.mailbox import approvals, deliveries, inbox, keys, lane, lock, log, records, watch
 from postroom.mailbox.contracts import (
     Decision,
     Letter,
@@ -214,15 +214,6 @@ def unread(settings: Settings, /, thread: str) -> Plan[list[inbox.Mail]]:
 def holder(settings: Settings, /, thread: str) -> Plan[lock.Holder | None]:
     """Who works on the thread."""
     return (yield from one(lock.holder(thread)))
-
-
-def read_events(settings: Settings, /, run_id: str, after: int, wait_ms: int) -> Plan[list[journal.Entry]]:
-    """The next events of a run; waits for them when there are none yet."""
-    thread_id = yield from one(records.thread_of(run_id))
-    found = yield from one(journal.read(thread_id, run_id, after))
-    if found or wait_ms <= 0:
-        return found
-    return (yield from one(journal.follow(thread_id, run_id, after, wait_ms)))
 
 
 def retry(settings: Settings, /, run_id: str) -> Plan[lane.Submitted]:

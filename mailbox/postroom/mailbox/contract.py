@@ -55,7 +55,8 @@ Model = TypeVar("Model", bound=BaseModel)
 class Contract(BaseModel):
     """Base of all: immutable, and an unknown field is a mistake worth hearing about."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Built when first used: a service that imports the client pays for the few it needs, not for all of them.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data without what is unset, ready for the codec."""
