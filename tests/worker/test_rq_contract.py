@@ -135,7 +135,7 @@ def test_06_retry_later(fleet: Fleet, queue: Queue) -> None:
     job = queue.enqueue(FOREIGN, 9, retry=Retry(max=1, interval=600))
     becomes(job, "scheduled")
     registry = queue.scheduled_job_registry
-    assert registry.get_job_ids(cleanup=False) == [job.id]
+    until(lambda: registry.get_job_ids(cleanup=False) == [job.id], 5, "the job is in the registry")
 
 
 def test_07_a_dependent_runs_after_what_it_depends_on(fleet: Fleet, ring: Ring) -> None:
