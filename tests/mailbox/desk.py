@@ -37,8 +37,8 @@ class Desk:
         request.setdefault("messages", (message("user", text),))
         return self.run(lane.submit(parse(RunRequest, request), self.settings, self.now))
 
-    def claim(self, run_id: str, worker: str = "w1", lease: int = LEASE) -> lock.Claim:
-        return self.run(lock.claim(self.thread, run_id, worker, lease, self.now))
+    def claim(self, run_id: str, worker: str = "w1", lease: int = LEASE, activation: str = "") -> lock.Claim:
+        return self.run(lock.claim(self.thread, run_id, worker, lease, activation, self.now))
 
     def started(self, worker: str = "w1", **more: Any) -> Owner:
         run_id = self.submit(**more).run_id

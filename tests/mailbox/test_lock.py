@@ -35,6 +35,50 @@ def test_only_one_of_two_workers_gets_the_thread(desk: Desk) -> None:
         desk.claim(run_id, "w2")
 
 
+def test_a_claim_whose_reply_was_lost_is_given_again(desk: Desk) -> None:
+    run_id = desk.submit().run_id
+    first = desk.claim(run_id, "w1", activation="7")
+    desk.send("m1", "psst")
+    desk.now += LEASE - 1
+    again = desk.claim(run_id, "w1", activation="7")
+    assert (again.fence, again.lease_until) == (first.fence, desk.now + LEASE)
+    assert [mail.id for mail in again.mail] == ["m1"]
+    for worker, activation in (("w1", "8"), ("w2", "7"), ("w1", "")):
+        with pytest.raises(NothingToDo, match="is running"):
+            desk.claim(run_id, worker, activation=activation)
+    owner = desk.owner(run_id, again.fence)
+    desk.commit(owner)
+    desk.release(owner)
+    assert desk.claim(run_id, "w1", activation="7").fence > first.fence, "given back, it is claimed anew"
+    assert desk.record(run_id).attempts == 0
+
+
+def test_a_claim_that_was_taken_over_is_not_given_again(desk: Desk) -> None:
+    run_id = desk.submit().run_id
+    desk.claim(run_id, "w1", activation="7")
+    desk.now += LEASE + 1
+    desk.look()
+    desk.claim(run_id, "w2", activation="7")
+    with pytest.raises(NothingToDo, match="is running"):
+        desk.claim(run_id, "w1", activation="7")
+
+
+def test_a_server_that_forgot_a_claim_does_not_give_its_fence_out_again(desk: Desk) -> None:
+    """Power was lost, and with it the last second: the worker of before comes back with a claim nobody knows."""
+    run_id = desk.submit().run_id
+    places = [keys.thread(desk.thread), keys.run(desk.thread, run_id), keys.lane(desk.thread)]
+    before = {key: desk.client.dump(key) for key in places}
+    old = desk.owner(run_id, desk.claim(run_id, "w1").fence)
+    desk.client.delete(keys.lock(desk.thread))
+    for key, value in before.items():
+        desk.client.restore(key, 0, value, replace=True)
+    desk.now += 1
+    new = desk.owner(run_id, desk.claim(run_id, "w2").fence)
+    with pytest.raises(FenceLost):
+        desk.commit(old, Batch(1))
+    assert desk.commit(new, Batch(1)).outcome == "committed"
+
+
 def test_doorbells_without_an_answer(desk: Desk) -> None:
     owner = desk.started()
     queued = desk.submit().run_id

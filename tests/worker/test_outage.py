@@ -2,8 +2,9 @@
 
 import time
 
+from tests.waiting import until
 from tests.worker import history
-from tests.worker.fleet import LONG, Fleet, FleetOn, Server, until
+from tests.worker.fleet import LONG, Fleet, FleetOn, Server
 
 
 def test_everything_resumes_by_itself_after_an_outage(server: Server, fleet_on: FleetOn) -> None:

@@ -7,9 +7,8 @@ from postroom.mailbox import codec, inbox, journal, log
 from postroom.mailbox.contracts import Termination
 from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.errors import InvalidInput
-from postroom.mailbox.events import TERMINAL
 from postroom.mailbox.keys import check_id, check_token
-from postroom.mailbox.lifecycle import CallStatus, TerminationKind, WaitingReason
+from postroom.mailbox.lifecycle import TERMINAL, CallStatus, TerminationKind, WaitingReason
 from postroom.mailbox.ops import Op, counted, pairs, script
 
 Plain = dict[str, Any]

@@ -35,5 +35,6 @@ if wake ~= '' then
   look_by(wake)
 end
 redis.call('DEL', lock_key)
-emit(run, 'type', 'run_waiting', 'reason', reason, 'wake', wake, unpack(ARGV, event_first, event_last))
+local event = emit(run, 'type', 'run_waiting', 'reason', reason, 'wake', wake, unpack(ARGV, event_first, event_last))
+if redis.call('HEXISTS', run_key, 'webhook') == 1 then owe_delivery(run, event) end
 return arrivals('waiting')

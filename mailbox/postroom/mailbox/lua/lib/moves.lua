@@ -4,6 +4,14 @@
 local function emit(run, ...)
   local number = redis.call('HINCRBY', run_key_of(run), 'events', 1)
   redis.call('XADD', run_key_of(run) .. ':events', number .. '-0', 'at', now_text, ...)
+  return number
+end
+
+-- Whoever asked to be told of an event is owed a delivery, written with it: neither can be there without the other.
+local function owe_delivery(run, event)
+  local id = run .. '.' .. event
+  redis.call('HSET', 'postroom:delivery:' .. id, 'thread', thread_id, 'run', run, 'event', event)
+  redis.call('ZADD', 'postroom:deliveries', now_text, id)
 end
 
 local function append_log(...)
@@ -71,7 +79,7 @@ end
 -- Ends a run on every path there is: one terminal event, every call answered, every trace given its end.
 local function end_run(run, kind, code, message, ...)
   local run_key = run_key_of(run)
-  local record = read(run_key, 'status', 'step', 'keep', 'idempotency_key', 'phase')
+  local record = read(run_key, 'status', 'step', 'keep', 'idempotency_key', 'phase', 'webhook')
   if redis.call('HGET', thread_key, 'open') == run then
     redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', now_text)
     redis.call('DEL', lock_key)
@@ -84,7 +92,8 @@ local function end_run(run, kind, code, message, ...)
     redis.call('HSET', run_key, 'phase', '')
     emit(run, 'type', 'step_end', 'step', record.phase)
   end
-  emit(run, 'type', 'run_finish', 'termination', kind, 'code', code, 'message', message, ...)
+  local event = emit(run, 'type', 'run_finish', 'termination', kind, 'code', code, 'message', message, ...)
+  if record.webhook ~= '' then owe_delivery(run, event) end
   redis.call('PEXPIRE', run_key, record.keep)
   redis.call('PEXPIRE', run_key .. ':events', record.keep)
   redis.call('PEXPIRE', run_key .. ':state', record.keep)
