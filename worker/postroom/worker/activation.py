@@ -162,7 +162,7 @@ class Activation:
             return False
         batch = self._batch(turn)
         arrivals = await self._write(self._verb(turn, batch))
-        if isinstance(turn.then, Finish | Wait) and arrivals.outcome != "continue":
+        if isinstance(turn.then, (Finish, Wait)) and arrivals.outcome != "continue":
             return False
         self._absorb(turn, arrivals)
         if self.desk.draining:
@@ -263,7 +263,7 @@ class Activation:
 
 def _decisions(claim: lock.Claim) -> tuple[Plain, ...]:
     """Answers to tickets, each with the call it belongs to."""
-    found = records.call_records(claim.calls)
+    found = records.call_records(claim.calls) if claim.calls else ()
     return tuple({**call.decision.as_dict(), "call_id": call.call_id} for call in found if call.decision)
 
 

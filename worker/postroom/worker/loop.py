@@ -10,6 +10,7 @@ from postroom.mailbox.contracts import Termination, Ticket
 from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
 
 Plain = dict[str, Any]
+NATURAL_END = Termination(kind=TerminationKind.NATURAL_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Wait:
 class Finish:
     """The run is over."""
 
-    termination: Termination = field(default_factory=lambda: Termination(kind=TerminationKind.NATURAL_END))
+    termination: Termination = NATURAL_END
     result: Any = None
 
 
