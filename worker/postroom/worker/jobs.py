@@ -12,8 +12,10 @@ from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.group import Group
 from postroom.mailbox.settings import Settings
 from postroom.worker import app
-from postroom.worker.activation import LOST_CONNECTION, Desk, activate
+from postroom.worker.activation import activate
+from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all
+from postroom.worker.pen import LOST_CONNECTION
 
 Handler = Callable[[Desk, str, str], Awaitable[None]]
 

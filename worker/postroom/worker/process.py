@@ -38,11 +38,12 @@ from postroom.mailbox.group import Group, run_alone
 from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
 from postroom.worker import bells
-from postroom.worker.activation import LOST_CONNECTION, Desk
 from postroom.worker.app import App
 from postroom.worker.bells import Bell
+from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all, renew_now
 from postroom.worker.jobs import HANDLERS
+from postroom.worker.pen import LOST_CONNECTION
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

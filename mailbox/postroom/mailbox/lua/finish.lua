@@ -12,7 +12,7 @@ if kind == 'natural_end' and cancel == '' and mail_waits() then
   write_changes()
   return arrivals('continue', false)
 end
-record.open, record.events, record.bare = true, events, bare
+record.open, record.events, record.phase, record.bare = true, events, phase(), bare
 record.changes, record.thread_changes = changes(), thread_changes()
 end_run(run, record, kind, code, message, unpack(ARGV, event_first, event_last))
 -- Mail that is left is for the next run.

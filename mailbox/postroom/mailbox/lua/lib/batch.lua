@@ -11,7 +11,8 @@ for i = 1, tonumber(take()) do
   firsts[i], lasts[i] = take_span()
 end
 
-local record = read(run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions', 'keep', 'idempotency_key')
+local record = read(run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions', 'keep', 'idempotency_key',
+  'phase')
 local status, commits, events = record.status, tonumber(record.commits), tonumber(record.events) or 0
 local cancel, decisions = record.cancel, tonumber(record.decisions) or 0
 local thread = read(thread_key, 'open', 'fence', 'seq', 'mail', 'mail_seen', 'keep_thread')
@@ -110,6 +111,14 @@ local function thread_changes() return text(seq) ~= thread.seq and {'seq', seq} 
 local function write_changes()
   redis.call('HSET', run_key, 'events', events, 'updated', now_text, unpack(changes()))
   redis.call('HSET', thread_key, 'updated', now_text, unpack(thread_changes()))
+end
+
+-- The step that is under way after this batch, or ''.
+local function phase()
+  for place = run_first, run_last, 2 do
+    if ARGV[place] == 'phase' then return ARGV[place + 1] end
+  end
+  return record.phase
 end
 
 -- A thread that never got mail need not be asked for any.

@@ -72,7 +72,7 @@ end
 -- What the end of a run needs to know. A script that has read it already, or has more to write into the two hashes, says
 -- so itself: `changes` and `thread_changes` go out with the end, each hash written once.
 local function look_up(run)
-  local record = read(run_key_of(run), 'status', 'keep', 'idempotency_key', 'events')
+  local record = read(run_key_of(run), 'status', 'keep', 'idempotency_key', 'events', 'phase')
   record.open = redis.call('HGET', thread_key, 'open') == run
   record.changes, record.thread_changes = {}, {}
   return record
@@ -84,6 +84,13 @@ local function end_run(run, record, kind, code, message, ...)
   if record.open then
     redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', now_text, unpack(record.thread_changes))
     redis.call('DEL', lock_key)
+  end
+  -- A step whose worker died in the middle is closed here, so that every start has its end.
+  if record.phase ~= '' then
+    redis.call('XADD', run_key .. ':events', number .. '-0', 'at', now_text, 'type', 'step_end', 'step', record.phase)
+    number = number + 1
+    table.insert(record.changes, 'phase')
+    table.insert(record.changes, '')
   end
   redis.call('HSET', run_key, 'status', 'done', 'termination', kind, 'code', code, 'message', message, 'events', number,
     'finished', now_text, 'updated', now_text, 'waiting', '', 'wake', '', 'worker', '', unpack(record.changes))
