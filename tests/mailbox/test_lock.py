@@ -6,6 +6,7 @@ from postroom.mailbox import keys, lock
 from postroom.mailbox.commit import Batch
 from postroom.mailbox.contracts import message
 from postroom.mailbox.errors import CommitGap, FenceLost, NothingToDo, RunNotFound
+from postroom.mailbox.lifecycle import CallStatus
 from postroom.mailbox.lock import Failure
 from tests.mailbox.desk import LEASE, Desk
 
@@ -26,6 +27,17 @@ def test_a_claim_brings_all_that_the_loop_needs(desk: Desk) -> None:
     assert claim.run["status"] == b"running"
     assert claim.thread["open"].decode() == run_id
     assert desk.run(lock.holder(desk.thread)) == lock.Holder(run_id, "w8", claim.fence, claim.lease_until)
+
+
+def test_a_claim_brings_what_steps_without_words_have_left(desk: Desk) -> None:
+    owner = desk.started()
+    batch = Batch(1, run_state={"r": b"1"}, thread_state={"t": b"2"}).note_call("c1", CallStatus.RUNNING)
+    desk.commit(owner, batch)
+    desk.release(owner)
+    claim = desk.claim(owner.run_id)
+    assert (claim.run_state, claim.thread_state) == ({"r": b"1"}, {"t": b"2"})
+    assert claim.calls == {"status:c1": b"running"}
+    assert (claim.run["commits"], claim.thread["fence"]) == (b"1", b"2")
 
 
 def test_only_one_of_two_workers_gets_the_thread(desk: Desk) -> None:

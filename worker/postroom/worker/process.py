@@ -69,6 +69,8 @@ class Worker:
     def __init__(self, url: str, app: App, settings: Settings, queues: list[str], slots: int, name: str) -> None:
         self.url, self.app, self.settings, self.queues, self.slots, self.name = url, app, settings, queues, slots, name
         self.serving: dict[asyncio.Task[None], Bell] = {}
+        self.unsaid: list[Bell] = []
+        self.saying: asyncio.Task[None] | None = None
         self.stopping = asyncio.Event()
         self.idle = asyncio.Event()
         self.woken = asyncio.Event()
@@ -172,11 +174,21 @@ class Worker:
         except LOST_CONNECTION as error:
             # Nothing is lost: the run comes back from the watch list.
             log.warning("doorbell %s: %s", bell.job, error)
-        with suppress(*LOST_CONNECTION):
-            if bell.written_by_rq:
+        if bell.written_by_rq:
+            with suppress(*LOST_CONNECTION):
                 await asyncio.to_thread(self.stock.finished, bell)
-            else:
-                await self.desk.group.run(bells.answered(bell, self.name))
+            return
+        self.unsaid.append(bell)
+        if self.saying is None:
+            self.saying = self._start(self._say_answered())
+
+    async def _say_answered(self) -> None:
+        """Tells RQ which doorbells were answered: in one script all that ended while it was told of the last ones."""
+        while self.unsaid:
+            told, self.unsaid = self.unsaid, []
+            with suppress(*LOST_CONNECTION):
+                await self.desk.group.run(bells.answered(told, self.name))
+        self.saying = None
 
     async def _peek(self, queue: str) -> None:
         """Waits, while idle, for a queue to get something; moving its head onto itself changes nothing."""
@@ -284,8 +296,9 @@ class Worker:
                     self.freed.clear()
                     await self.freed.wait()
         # What did not come to the end of its step is given back as it was, free of charge.
-        held, unanswered = [active.owner for active in self.desk.active.values()], list(self.serving.values())
-        for task in (tasks := [*self.serving, *loops]):
+        held = [active.owner for active in self.desk.active.values()]
+        unanswered = [*self.serving.values(), *self.unsaid]
+        for task in (tasks := [*self.serving, *loops, *([self.saying] if self.saying else [])]):
             task.cancel()
         await asyncio.wait(tasks, timeout=FAREWELL_S)
         # A server that is gone or hangs must not keep us from leaving; leases and records end by themselves.
@@ -307,7 +320,7 @@ class Worker:
         """A run that was given back has rung anew; what RQ wrote may have dependents, so that job itself goes back."""
         if bell.written_by_rq:
             return put_back(bell.queue, self.name, [bell.entry])
-        return bells.answered(bell, self.name)
+        return bells.answered([bell], self.name)
 
 
 def _failed(task: "asyncio.Task[Any]") -> bool:
@@ -316,5 +329,9 @@ def _failed(task: "asyncio.Task[Any]") -> bool:
 
 async def _either(event: asyncio.Event, seconds: float) -> None:
     """Waits for the event, but not for longer than that."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
+    # asyncio.wait_for would make a task for it, at every start from idle.
+    timer = asyncio.get_running_loop().call_later(seconds, event.set)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()

@@ -7,7 +7,8 @@ local event_first, event_last = take_span()
 if already_applied() then return arrivals(status == 'running' and 'continue' or 'again') end
 local refusal = check_owner() or check_sections()
 if refusal then return refusal end
-apply_batch()
+apply_sections()
+write_changes()
 
 -- Whether what the run would wait for is there, and when its first open ticket expires.
 local function look_around()
