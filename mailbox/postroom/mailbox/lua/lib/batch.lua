@@ -101,7 +101,7 @@ end
 local function apply_sections()
   for i, kind in ipairs(kinds) do
     apply(kind, firsts[i], lasts[i])
-    bare = bare and kind ~= 'call' and kind ~= 'state'
+    bare = bare and kind ~= 'call' and kind ~= 'state' and kind ~= 'output'
   end
 end
 
