@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+AIMOCK := .cache/aimock/node_modules/.bin/llmock
 
-.PHONY: demo test check lint types contracts chaos bench bench-fleet clean
+.PHONY: demo test check lint types contracts chaos aimock bench bench-fleet clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -29,6 +30,13 @@ contracts: $(READY)
 chaos: $(READY)
 	POSTROOM_CHAOS=long $(BIN)/pytest -s tests/worker
 
+# Our client against somebody else's idea of the providers; needs node, and the network the first time.
+aimock: $(READY) $(AIMOCK)
+	$(BIN)/pytest -rs tests/worker/model/test_aimock.py
+
+$(AIMOCK):
+	npm install --silent --no-audit --no-fund --prefix .cache/aimock @copilotkit/aimock@1
+
 bench: $(READY)
 	$(BIN)/python benchmarks/redis_layer.py
 
@@ -36,7 +44,7 @@ bench-fleet: $(READY)
 	$(BIN)/python benchmarks/fleet.py
 
 clean:
-	rm -rf $(VENV) .postroom .bench
+	rm -rf $(VENV) .cache .postroom .bench
 
 $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
