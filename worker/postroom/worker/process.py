@@ -43,6 +43,7 @@ from postroom.worker.bells import Bell
 from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all, renew_now
 from postroom.worker.jobs import HANDLERS
+from postroom.worker.model import resolve as models
 from postroom.worker.pen import LOST_CONNECTION
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,7 @@ class Worker:
         """Works until stopped; 0 for a clean end, 1 when something essential died."""
         self.client = await connect_async(self.url)
         self.desk = Desk(Group(self.client), self.app, self.settings, self.name)
+        models.default().gate.open(self.desk.group)
         self.rq = await asyncio.to_thread(self._register)
         self._listen_to_signals()
         log.info("worker %s takes %s, %d at a time", self.name, ", ".join(self.queues), self.slots)
@@ -270,6 +272,7 @@ class Worker:
         for task in (tasks := [*self.serving, *loops]):
             task.cancel()
         await asyncio.wait(tasks, timeout=FAREWELL_S)
+        await models.default().close()
         # A server that is gone or hangs must not keep us from leaving; leases and records end by themselves.
         with suppress(RedisError, OSError, TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
