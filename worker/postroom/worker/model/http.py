@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.util
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ from postroom.worker.model.errors import (
 
 # As many connections as there are answers under way; a hundred stay open for the next ones.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0)
+# It tells of every request at the level info, with its whole address; queries of addresses may be secret.
+logging.getLogger("httpx").setLevel(logging.WARNING)
 # A connection whose answer was read to its end can be used again; waiting longer for that end is not worth it.
 DRAIN_S = 0.2
 MOST_BYTES = 64 << 20
