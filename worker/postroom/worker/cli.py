@@ -114,8 +114,10 @@ def _fleet(given: argparse.Namespace) -> tuple[Settings, list[str]]:
     queues = [check_name(queue.strip(), "queue") for queue in given.queues.split(",")]
     # Found out here, once and in one line, rather than by every child for itself.
     from postroom.worker.app import load
+    from postroom.worker.model import resolve as models
 
     load(place)
+    models.default()
     return settings, queues
 
 

@@ -39,6 +39,7 @@ from postroom.worker.bells import Bell
 from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all, renew_now
 from postroom.worker.jobs import HANDLERS
+from postroom.worker.model import resolve as models
 from postroom.worker.stock import SUSPENDED, StockWorker
 from postroom.worker.webhooks import Courier
 
@@ -86,6 +87,7 @@ class Worker:
         """Works until stopped; 0 for a clean end, 1 when something essential died."""
         self.client = await connect_async(self.url)
         self.desk = Desk(Group(self.client), self.app, self.settings, self.name)
+        models.default().gate.open(self.desk.group)
         self.stock = await asyncio.to_thread(StockWorker, self.url, self.queues, self.name)
         await self._heed_suspension()
         self._listen_to_signals()
@@ -301,6 +303,7 @@ class Worker:
         for task in (tasks := [*self.serving, *loops, *([self.saying] if self.saying else [])]):
             task.cancel()
         await asyncio.wait(tasks, timeout=FAREWELL_S)
+        await models.default().close()
         # A server that is gone or hangs must not keep us from leaving; leases and records end by themselves.
         with suppress(RedisError, OSError, TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
