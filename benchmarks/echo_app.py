@@ -7,7 +7,7 @@ import bench
 
 import postroom.worker.process  # noqa: F401 - imported before the start, as everything is
 from postroom.worker.app import Agent, App
-from postroom.worker.loop import Standing, Turn
+from postroom.worker.loop import Pen, Standing, Turn
 from postroom.worker.scripted import Scripted
 
 
@@ -17,10 +17,10 @@ class Stamped:
     def __init__(self, loop: Scripted) -> None:
         self.loop = loop
 
-    async def step(self, standing: Standing) -> Turn:
+    async def step(self, standing: Standing, pen: Pen) -> Turn:
         """The step of the loop inside."""
         bench.started()
-        return await self.loop.step(standing)
+        return await self.loop.step(standing, pen)
 
 
 app = App(

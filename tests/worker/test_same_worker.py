@@ -9,7 +9,8 @@ from postroom.mailbox.contracts import RunRequest, message, parse
 from postroom.mailbox.group import Group
 from postroom.mailbox.journal import read
 from postroom.mailbox.settings import Settings
-from postroom.worker.activation import Desk, activate
+from postroom.worker.activation import activate
+from postroom.worker.desk import Desk
 from tests.worker.fleet_app import app
 
 

@@ -15,7 +15,7 @@ Plain = dict[str, Any]
 
 # Fields of the run record that a step may set; the rest belongs to the scripts.
 STEP_FIELDS = frozenset({"step", "usage", "agent_now", "input_seq", "config", "phase", "output"})
-THREAD_FIELDS = frozenset({"agent", "mark", "title", "parent"})
+THREAD_FIELDS = frozenset({"agent", "mark", "parent", "title", "usage"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from postroom.mailbox.errors import RunNotFound, ThreadNotFound
 from postroom.mailbox.ops import Fields, Op, hash_fields
 
 # Fields stored as a body; everything else is plain text.
-_BODIES = frozenset({"request", "parent", "usage", "output", "config"})
+_BODIES = frozenset({"request", "parent", "usage", "output"})
 
 
 def run_record(thread_id: str, run_id: str, fields: Fields) -> RunRecord:
@@ -23,7 +23,7 @@ def run_record(thread_id: str, run_id: str, fields: Fields) -> RunRecord:
 
 def thread_record(thread_id: str, fields: Fields) -> ThreadRecord:
     """A thread from its hash."""
-    return parse(ThreadRecord, {**_plain(fields, frozenset()), "thread_id": thread_id})
+    return parse(ThreadRecord, {**_plain(fields, _BODIES), "thread_id": thread_id})
 
 
 def call_records(fields: Fields) -> list[CallRecord]:
@@ -73,6 +73,11 @@ def get_thread(thread_id: str) -> Op[ThreadRecord]:
 def get_calls(thread_id: str, run_id: str) -> Op[list[CallRecord]]:
     """The calls of a run whose results are not in the log yet."""
     return Op(("HGETALL", keys.calls(thread_id, run_id)), lambda reply: call_records(hash_fields(reply)))
+
+
+def get_journal(thread_id: str, run_id: str) -> Op[Fields]:
+    """The call journal of a run as it is."""
+    return Op(("HGETALL", keys.calls(thread_id, run_id)), hash_fields)
 
 
 def thread_of(run_id: str) -> Op[str]:

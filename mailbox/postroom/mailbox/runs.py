@@ -168,6 +168,7 @@ class ThreadRecord(Contract):
     created: int = 0
     updated: int = 0
     parent: str | None = None
+    usage: Usage = Usage()
 
 
 class CallRecord(Contract):

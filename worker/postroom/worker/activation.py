@@ -1,110 +1,32 @@
-"""One worker's stint on a run, and the only code that knows its order: claim → load → [step → commit]* → let go.
+"""One worker's stint on a run, and the only code that knows its order: claim → load → [turn → commit]* → let go.
 
 Every way out leaves the run in Redis in a state somebody can go on from: committed and done, waiting or queued, or,
 when this process dies or loses its lease, exactly as the last commit left it.
 """
 
 import asyncio
-import itertools
 import logging
-import random
 import time
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Coroutine
+from typing import Any
 
 from postroom.mailbox import codec, commit, lock, records
 from postroom.mailbox import log as thread_log
 from postroom.mailbox.commit import Arrivals, Batch, Owner
-from postroom.mailbox.connect import LOST_CONNECTION
-from postroom.mailbox.contracts import Termination
-from postroom.mailbox.errors import FenceLost, NothingToDo
-from postroom.mailbox.group import Group
+from postroom.mailbox.contracts import Termination, Usage
+from postroom.mailbox.errors import FenceLost, PostroomError
 from postroom.mailbox.lifecycle import TerminationKind
-from postroom.mailbox.ops import Op
-from postroom.mailbox.settings import Settings
-from postroom.worker.app import App
-from postroom.worker.loop import Finish, Plain, Standing, Turn, Wait
+from postroom.mailbox.log import Entry
+from postroom.mailbox.ops import Fields, Op
+from postroom.worker import notes
+from postroom.worker.desk import Active, Desk
+from postroom.worker.loop import Finish, Loop, Plain, Standing, Turn, Wait
+from postroom.worker.pen import Pen
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 # A failed attempt is repeated after 250 ms, then twice as long each time.
 FIRST_RETRY_MS, LONGEST_RETRY_MS = 250, 30_000
-
-
-@dataclass(eq=False)
-class Active:
-    """A run this process holds, and what the outside world wants of it."""
-
-    owner: Owner
-    lease_ms: int
-    lease_ends: float
-    stepping: "asyncio.Task[Turn] | None" = None
-    cancel: str = ""
-    lost: bool = False
-
-    def renewed(self, asked_at: float) -> None:
-        """The lease holds from when it was asked for, never from when the answer came."""
-        self.lease_ends = asked_at + self.lease_ms / 1000
-
-    def request_cancel(self, code: str) -> None:
-        """Somebody wants the run to stop: the step under way is given up."""
-        self.cancel = self.cancel or code
-        self._interrupt()
-
-    def lose(self) -> None:
-        """The lease is gone or as good as gone: nothing more may be committed."""
-        self.lost = True
-        self._interrupt()
-
-    def _interrupt(self) -> None:
-        if self.stepping:
-            self.stepping.cancel()
-
-
-@dataclass
-class Desk:
-    """What activations share: the connection, the app, who we are, and whether we are closing."""
-
-    group: Group
-    app: App
-    settings: Settings
-    worker: str
-    active: dict[str, Active] = field(default_factory=dict)
-    draining: bool = False
-    activations: "itertools.count[int]" = field(default_factory=itertools.count)
-
-    async def claim(self, thread_id: str, run_id: str) -> tuple[lock.Claim, float] | None:
-        """The thread and when we asked for it, or None when there is nothing to do for us."""
-        asked_at = time.monotonic()
-
-        def once_more() -> bool:
-            nonlocal asked_at
-            asked_at = time.monotonic()
-            return not self.draining
-
-        number = str(next(self.activations))
-        op = lock.claim(thread_id, run_id, self.worker, self.settings.lease_ms, number)
-        try:
-            return await persist(self.group, op, f"claim of run {run_id}", once_more), asked_at
-        except NothingToDo as reason:
-            log.debug("nothing to do: %s", reason)
-            return None
-
-
-async def persist(group: Group, op: Op[T], what: str, once_more: Callable[[], bool]) -> T:
-    """Runs an op that counts once however often it is said, until the server answers or there is no `once_more`."""
-    pause = 0.05
-    while True:
-        try:
-            return await group.run(op)
-        except LOST_CONNECTION as error:
-            if not once_more():
-                raise
-            log.warning("%s: %s, trying again", what, error)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-            pause = min(pause * 2, 1.0)
 
 
 async def activate(desk: Desk, thread_id: str, run_id: str) -> None:
@@ -119,6 +41,7 @@ async def activate(desk: Desk, thread_id: str, run_id: str) -> None:
     if stale := desk.active.get(run_id):
         stale.lose()
     desk.active[run_id] = active
+    desk.reach("claimed")
     try:
         await Activation(desk, active, claim).run()
     except FenceLost as error:
@@ -129,75 +52,122 @@ async def activate(desk: Desk, thread_id: str, run_id: str) -> None:
 
 
 class Activation:
-    """Takes steps until the run ends, waits, or must be given back."""
+    """Takes turns until the run ends, waits, or must be given back."""
 
     def __init__(self, desk: Desk, active: Active, claim: lock.Claim) -> None:
+        run = claim.run
         self.desk = desk
         self.active = active
         self.owner = active.owner
-        self.number = int(claim.run["commits"]) + 1
-        self.step = int(claim.run["step"])
-        self.attempts = int(claim.run["attempts"])
-        self.agent = claim.run["agent"].decode()
-        self.request: Plain = codec.decode(claim.run["request"]) if "request" in claim.run else {}
-        self.input = [] if "input_seq" in claim.run else list(self.request.get("messages", ()))
-        self.log = [entry.message for entry in thread_log.view(claim.log)]
+        phase = _text(run, "phase")
+        self.step = int(phase or run["step"])
+        self.attempts = int(run["attempts"])
+        self.started = int(run.get("started") or 0)
+        self.agent = _text(run, "agent_now") or _text(run, "agent")
+        self.config = _text(run, "config")
+        self.request: Plain = codec.decode(run["request"]) if "request" in run else {}
+        self.input = [] if "input_seq" in run else list(self.request.get("messages", ()))
+        self.asked = notes.asked(claim, self.owner.run_id)
+        self.log = thread_log.view(entry for entry in claim.log if entry is not self.asked)
         self.mail = claim.mail
-        self.decisions = _decisions(claim)
+        self.usage, self.thread_usage = _usage(run), _usage(claim.thread)
+        self.run_state = _values(claim.run_state)
+        self.thread_state = _values(claim.thread_state)
+        self.memory: Any = None
         self.begun = False
+        self.pen = Pen(desk, active, int(run["commits"]) + 1, self.step, bool(phase))
+        self.calls = notes.open_calls(claim.calls, self.asked.message if self.asked else None)
+        self.pen.calls = notes.by_id(self.calls)
         # The server's clock as of the claim, so that a retry is not early or late by how wrong our own is.
         self.clock_ahead = claim.lease_until - desk.settings.lease_ms - int(time.time() * 1000)
-        active.cancel = claim.run.get("cancel", b"").decode()
+        active.cancel = _text(run, "cancel")
 
     async def run(self) -> None:
-        """The loop; a step that fails is charged to the run and retried, later and elsewhere."""
-        agent = self.desk.app.agent(self.agent)
-        if agent is None:
+        """The loop; what fails for a passing reason is charged to the run and retried, later and elsewhere."""
+        loop = self.desk.app.loop(self.agent)
+        if loop is None:
             await self._end(Termination(kind=TerminationKind.ERROR, code="agent_not_found", message=self._no_agent()))
             return
         try:
-            while await self._turn(agent.loop.step(self._standing())):
+            while await self._turn(loop):
                 pass
         except FenceLost:
             raise
+        except PostroomError as error:
+            if error.retryable:
+                await self._fail(error)
+            else:
+                await self._end(Termination(kind=TerminationKind.ERROR, code=error.code, message=error.message[:2000]))
         except Exception as error:
-            log.exception("step %d of run %s failed", self.step + 1, self.owner.run_id)
+            log.exception("step %d of run %s failed", self.step, self.owner.run_id)
             await self._fail(error)
+        finally:
+            await self.pen.rest()
 
     def _no_agent(self) -> str:
         known = ", ".join(sorted(self.desk.app.agents)) or "none"
         return f"this worker has no agent {self.agent!r}; it knows {known}"
 
     def _standing(self) -> Standing:
-        words = (*self.log, *self.input, *(mail.message for mail in self.mail))
+        arrived = () if self.calls else (*self.input, *(mail.message for mail in self.mail))
+        if not self.calls and not self.pen.step_open:
+            self.step += 1
+            self.pen.step = self.step
         return Standing(
-            self.owner.thread_id, self.owner.run_id, self.agent, self.step + 1, words, self.request, self.decisions
+            self.owner.thread_id,
+            self.owner.run_id,
+            self.agent,
+            self.step,
+            tuple(self.log),
+            arrived,
+            self.request,
+            self.asked.message if self.asked else None,
+            self.calls,
+            self.pen.step_open,
+            self.attempts,
+            self.started,
+            self.usage,
+            self.thread_usage,
+            self.config,
+            self.run_state,
+            self.thread_state,
+            self.memory,
         )
 
-    async def _turn(self, stepping: Coroutine[Any, Any, Turn]) -> bool:
-        """One step and its commit; whether there is another one to take."""
-        turn = await self._step(stepping)
+    async def _turn(self, loop: Loop) -> bool:
+        """One turn and its commit; whether there is another one to take."""
+        if not self.begun:
+            self.begun = True
+            self.pen.tell(
+                {"type": "run_start", "agent": self.agent, "worker": self.desk.worker, "attempt": self.attempts}
+            )
+        turn = await self._taken(loop.step(self._standing(), self.pen))
         if self.active.lost:
             raise FenceLost(f"run {self.owner.run_id}: the lease could not be kept")
         if turn is None:
             await self._end(Termination(kind=_cancelled_kind(self.active.cancel), code=self.active.cancel))
             return False
-        batch = self._batch(turn)
-        arrivals = await self._write(self._verb(turn, batch))
+        said = self._said(turn)
+        self.desk.reach("before_commit")
+        arrivals = await self.pen.write(lambda batch: self._written(turn, said, batch))
+        self.desk.reach("after_commit")
+        for effect in turn.effects:
+            self.desk.send_off(effect)
         if isinstance(turn.then, Finish | Wait) and arrivals.outcome != "continue":
             return False
-        self._absorb(turn, arrivals)
-        if self.desk.draining:
-            await self._write(lock.release(self.owner.thread_id, self.owner.run_id, self.owner.fence, "drain"))
+        await self._absorb(turn, said, arrivals)
+        if self.desk.draining and not self.pen.step_open:
+            await self.pen.send(lock.release(self.owner.thread_id, self.owner.run_id, self.owner.fence, "drain"))
             return False
         return True
 
-    async def _step(self, stepping: Coroutine[Any, Any, Turn]) -> Turn | None:
-        """The step's outcome, or None when it was given up because the run must stop."""
+    async def _taken(self, stepping: Coroutine[Any, Any, Turn]) -> Turn | None:
+        """The turn, or None when it was given up because the run must stop."""
         if self.active.cancel or self.active.lost:
             stepping.close()
             return None
-        task = self.active.stepping = asyncio.create_task(stepping)
+        task: asyncio.Task[Turn] = asyncio.create_task(stepping)
+        self.active.stepping = task
         try:
             return await task
         except asyncio.CancelledError:
@@ -208,35 +178,47 @@ class Activation:
         finally:
             self.active.stepping = None
 
-    def _batch(self, turn: Turn) -> Batch:
-        self.step += 1
-        batch = Batch(self.number, self.step, self.desk.settings.max_body_bytes, self.desk.settings.max_events)
-        batch.run_fields["step"] = self.step
-        if not self.begun:
-            self.begun = True
-            batch.tell({"type": "run_start", "agent": self.agent, "worker": self.desk.worker, "attempt": self.attempts})
-        batch.tell({"type": "step_start"})
-        for message in self._said(turn):
-            batch.say(message)
-        if self.input:
-            batch.run_fields["input_seq"] = 1
-        for mail in self.mail:
-            batch.read(mail.number)
-        for event in turn.events:
-            batch.tell(event)
-        batch.tell({"type": "step_end"})
-        batch.clear_calls = turn.settles_calls
-        if isinstance(turn.then, Wait):
-            for index, ticket in enumerate(turn.then.tickets):
-                batch.raise_ticket(ticket.call_id, ticket.as_dict())
-                batch.calls[f"index:{ticket.call_id}"] = index
-        return batch
-
     def _said(self, turn: Turn) -> list[Plain]:
-        """What the step adds to the log. Results come first: nothing may stand between a call and its result."""
+        """What the turn adds to the log. Results come first: nothing may stand between a call and its result."""
+        if not turn.folds:
+            return list(turn.messages)
+        arrived = turn.arrived if turn.arrived is not None else (*self.input, *(mail.message for mail in self.mail))
         results = [message for message in turn.messages if message["role"] == "tool"]
         others = [message for message in turn.messages if message["role"] != "tool"]
-        return [*results, *self.input, *(mail.message for mail in self.mail), *others]
+        if self.calls or not results:
+            return [*results, *arrived, *others]
+        # The calls were asked and answered within one turn.
+        return [*arrived, *turn.messages]
+
+    def _written(self, turn: Turn, said: list[Plain], batch: Batch) -> Op[Arrivals]:
+        batch.run_fields["step"] = self.step
+        if turn.summary:
+            batch.say(turn.summary.message, turn.summary.covers)
+            batch.thread_fields["mark"] = turn.summary.covers[1] + 1
+        for message in said:
+            batch.say(message)
+        for event in turn.events:
+            batch.tell(event)
+        if turn.folds:
+            if self.input:
+                batch.run_fields["input_seq"] = 1
+            for mail in self.mail:
+                batch.read(mail.number)
+        batch.clear_calls = bool(self.calls) and not turn.calls
+        self.pen.note(batch, turn.calls)
+        if turn.usage:
+            batch.run_fields["usage"] = codec.encode((self.usage + turn.usage).as_dict())
+            batch.thread_fields["usage"] = codec.encode((self.thread_usage + turn.usage).as_dict())
+        if turn.config:
+            batch.run_fields["config"] = turn.config
+        if turn.agent:
+            batch.run_fields["agent_now"] = turn.agent
+            batch.thread_fields["agent"] = turn.agent
+        for name, value in turn.run_state.items():
+            batch.run_state[name] = codec.encode(value, batch.limit)
+        for name, value in turn.thread_state.items():
+            batch.thread_state[name] = codec.encode(value, batch.limit)
+        return self._verb(turn, batch)
 
     def _verb(self, turn: Turn, batch: Batch) -> Op[Arrivals]:
         match turn.then:
@@ -248,42 +230,78 @@ class Activation:
             case _:
                 return commit.commit(self.owner, batch)
 
-    async def _write(self, op: Op[T]) -> T:
-        """Writes, and goes on trying while the lease may still be ours."""
-        self._still_ours()
-        return await persist(self.desk.group, op, f"commit of run {self.owner.run_id}", self._still_ours)
-
-    def _still_ours(self) -> bool:
-        if self.active.lost or time.monotonic() > self.active.lease_ends:
-            raise FenceLost(f"run {self.owner.run_id}: the lease ran out before the step could be committed")
-        return True
-
-    def _absorb(self, turn: Turn, arrivals: Arrivals) -> None:
-        self.log += self._said(turn)
-        self.input, self.decisions = [], ()
+    async def _absorb(self, turn: Turn, said: list[Plain], arrivals: Arrivals) -> None:
+        """What the next turn starts from."""
+        first = arrivals.seq - len(said) + 1
+        entries = [Entry(first + place, 0, self.owner.run_id, self.step, said[place]) for place in range(len(said))]
+        if turn.calls and not self.calls:
+            self.asked = entries.pop()
+        elif self.asked and not turn.calls:
+            self.log.append(self.asked)
+            self.asked = None
+        self.log += entries
+        if turn.summary:
+            await self._fold(turn)
+        if turn.folds:
+            self.input = []
+        self.calls = turn.calls
+        if isinstance(turn.then, Wait):
+            await self._look_again()
         self.mail = arrivals.mail
-        self.number += 1
+        if turn.usage:
+            self.usage, self.thread_usage = self.usage + turn.usage, self.thread_usage + turn.usage
+        self.config = turn.config or self.config
+        self.agent = turn.agent or self.agent
+        self.run_state = {**self.run_state, **turn.run_state} if turn.run_state else self.run_state
+        self.thread_state = {**self.thread_state, **turn.thread_state} if turn.thread_state else self.thread_state
+        self.memory = turn.memory
+        if not turn.calls:
+            self.pen.calls = {}
         if arrivals.cancel:
             self.active.cancel = arrivals.cancel
 
+    async def _fold(self, turn: Turn) -> None:
+        """Puts a summary in the place of what it covers."""
+        if turn.summary:
+            first, last = turn.summary.covers
+            summary = Entry(first, 0, self.owner.run_id, self.step, turn.summary.message, covers=turn.summary.covers)
+            self.log = [summary, *(entry for entry in self.log if entry.seq > last)]
+
+    async def _look_again(self) -> None:
+        """The decisions the run was about to wait for have come: they are in the journal."""
+        journal = await self.pen.send(records.get_journal(self.owner.thread_id, self.owner.run_id))
+        self.calls = notes.open_calls(journal, self.asked.message if self.asked else None)
+        self.pen.calls = notes.by_id(self.calls)
+
     async def _end(self, termination: Termination) -> None:
-        batch = Batch(self.number, self.step)
-        for message in self.input:
-            batch.say(message)
-        await self._write(commit.finish(self.owner, batch, termination))
+        if self.pen.step_open:
+            self.pen.tell({"type": "step_end"})
+
+        def fill(batch: Batch) -> Op[Arrivals]:
+            for message in self.input:
+                batch.say(message)
+            return commit.finish(self.owner, batch, termination)
+
+        await self.pen.write(fill)
 
     async def _fail(self, error: Exception) -> None:
-        wait = min(FIRST_RETRY_MS * 2**self.attempts, LONGEST_RETRY_MS)
+        wait = min(FIRST_RETRY_MS * 2 ** max(self.attempts - 1, 0), LONGEST_RETRY_MS)
         at = int(time.time() * 1000) + self.clock_ahead + wait
         failure = lock.Failure(at, self.desk.settings.max_attempts)
         reason = f"{type(error).__name__}: {error}"[:500]
-        await self._write(lock.release(self.owner.thread_id, self.owner.run_id, self.owner.fence, reason, failure))
+        await self.pen.send(lock.release(self.owner.thread_id, self.owner.run_id, self.owner.fence, reason, failure))
 
 
-def _decisions(claim: lock.Claim) -> tuple[Plain, ...]:
-    """Answers to tickets, each with the call it belongs to."""
-    found = records.call_records(claim.calls)
-    return tuple({**call.decision.as_dict(), "call_id": call.call_id} for call in found if call.decision)
+def _text(fields: Fields, name: str) -> str:
+    return fields.get(name, b"").decode()
+
+
+def _usage(fields: Fields) -> Usage:
+    return Usage.model_validate(codec.decode(fields["usage"])) if fields.get("usage") else Usage()
+
+
+def _values(fields: Fields) -> dict[str, Any]:
+    return {name: codec.decode(value) for name, value in fields.items()}
 
 
 def _cancelled_kind(code: str) -> TerminationKind:

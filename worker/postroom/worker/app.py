@@ -36,9 +36,10 @@ class App:
         if problems:
             raise InvalidInput("this app cannot be built: " + "; ".join(problems))
 
-    def agent(self, name: str) -> Agent | None:
-        """The agent of that name, else the one called `default`."""
-        return self.agents.get(name) or self.agents.get("default")
+    def loop(self, name: str) -> Loop | None:
+        """The loop of the agent of that name, else of the one called `default`."""
+        agent = self.agents.get(name) or self.agents.get("default")
+        return agent.loop if agent else None
 
 
 def load(place: str) -> App:

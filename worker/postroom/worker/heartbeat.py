@@ -12,7 +12,7 @@ from typing import Any
 from postroom.mailbox import lock
 from postroom.mailbox.errors import FenceLost
 from postroom.mailbox.ops import Op
-from postroom.worker.activation import Active, Desk
+from postroom.worker.desk import Active, Desk
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.group import Group
 from postroom.mailbox.settings import Settings
 from postroom.worker import app
-from postroom.worker.activation import Desk, activate
+from postroom.worker.activation import activate
+from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all
 
 Handler = Callable[[Desk, str, str], Awaitable[None]]

@@ -1,31 +1,69 @@
-"""What a loop is: given where a run stands, it takes one step and says what should follow.
+"""What a loop is: given where a run stands, it takes one turn and says what should follow.
 
 The activation knows nothing of models or tools, and a loop knows nothing of Redis: between them pass plain values.
+A turn is what one commit writes. A step is one turn, or several when it has tools to run.
 """
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from postroom.mailbox.contracts import Termination, Ticket
+from postroom.mailbox.contracts import Termination, Ticket, Usage
 from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
+from postroom.mailbox.log import Entry
+from postroom.worker.core.calls import OpenCall
 
 Plain = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a run stands before a step: `step` counts from 1, `messages` is what a model would see.
+    """Where a run stands before a turn. It can be made again from Redis at any time, all but `memory`.
 
-    `decisions` are the answers to tickets raised before, each with the `call_id` it belongs to.
+    `step` counts from 1; `step_open` if its start was already told, by this worker or by one that died. `log` is what
+    was said and is stored; `arrived` is what came since: the input of a new run, mail. `asked` is the assistant's
+    message whose `calls` are not all answered. `memory` is what the loop's last turn left for itself.
     """
 
     thread_id: str
     run_id: str
     agent: str
     step: int
-    messages: tuple[Plain, ...]
+    log: tuple[Entry, ...]
+    arrived: tuple[Plain, ...]
     request: Plain
-    decisions: tuple[Plain, ...] = ()
+    asked: Plain | None = None
+    calls: tuple[OpenCall, ...] = ()
+    step_open: bool = False
+    attempt: int = 0
+    started: int = 0
+    usage: Usage = field(default_factory=Usage)
+    thread_usage: Usage = field(default_factory=Usage)
+    config: str = ""
+    run_state: Mapping[str, Any] = field(default_factory=dict)
+    thread_state: Mapping[str, Any] = field(default_factory=dict)
+    memory: Any = None
+
+    @property
+    def messages(self) -> tuple[Plain, ...]:
+        """What a model would see."""
+        return (*(entry.message for entry in self.log), *self.arrived)
+
+
+class Pen(Protocol):
+    """How a loop writes before its turn is over."""
+
+    def tell(self, event: Plain) -> None:
+        """Shows an event to whoever follows the run: within 30 ms, or with the next commit if that is sooner."""
+        ...
+
+    async def jot(self, calls: tuple[OpenCall, ...]) -> None:
+        """Journals where calls stand now, while others go on."""
+        ...
+
+    def reach(self, point: str) -> None:
+        """Passes a named point at which tests may let the process die."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +89,42 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True)
+class Summary:
+    """Words that stand for the log from one sequence number to another."""
+
+    message: Plain
+    covers: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
-    """One step's outcome: what was said, what happened, what follows; `settles_calls` if no call is open."""
+    """What one commit writes: what was said, what happened, where the calls stand, what follows.
+
+    A turn that `folds` stores what had arrived; while calls are open that must wait, since nothing may stand between a
+    call and its result. `calls` are those still open afterwards. State is given as the values that changed. `effects`
+    are carried out once the commit is through.
+    """
 
     messages: tuple[Plain, ...] = ()
     events: tuple[Plain, ...] = ()
     then: Continue | Wait | Finish = field(default_factory=Continue)
-    settles_calls: bool = False
+    folds: bool = True
+    calls: tuple[OpenCall, ...] = ()
+    arrived: tuple[Plain, ...] | None = None
+    summary: Summary | None = None
+    usage: Usage | None = None
+    config: str = ""
+    agent: str = ""
+    run_state: Mapping[str, Any] = field(default_factory=dict)
+    thread_state: Mapping[str, Any] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    effects: tuple[Callable[[], Awaitable[None]], ...] = ()
+    memory: Any = None
 
 
 class Loop(Protocol):
-    """Takes steps."""
+    """Takes turns."""
 
-    async def step(self, standing: Standing) -> Turn:
-        """One step; it may be cancelled at any await, and is then not committed."""
+    async def step(self, standing: Standing, pen: Pen) -> Turn:
+        """One turn; it may be cancelled at any await, and is then not committed."""
         ...

@@ -34,9 +34,9 @@ from postroom.mailbox.group import Group, run_alone
 from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
 from postroom.worker import bells
-from postroom.worker.activation import Desk
 from postroom.worker.app import App
 from postroom.worker.bells import Bell
+from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all, renew_now
 from postroom.worker.jobs import HANDLERS
 from postroom.worker.stock import SUSPENDED, StockWorker

@@ -12,8 +12,9 @@ from time import time
 from typing import Any
 
 from postroom.mailbox.contracts import Ticket, message
-from postroom.mailbox.lifecycle import WaitingReason
-from postroom.worker.loop import Continue, Finish, Standing, Turn, Wait
+from postroom.mailbox.lifecycle import CallStatus, WaitingReason
+from postroom.worker.core.calls import OpenCall
+from postroom.worker.loop import Continue, Finish, Pen, Standing, Turn, Wait
 
 Reply = str | dict[str, Any]
 
@@ -28,43 +29,48 @@ class Scripted:
 
     script: Sequence[Reply] = ()
 
-    async def step(self, standing: Standing) -> Turn:
-        """The next reply of the script."""
+    async def step(self, standing: Standing, pen: Pen) -> Turn:
+        """The next reply of the script, or the answers to what was asked before."""
+        if standing.calls:
+            return Turn(tuple(_answer(call) for call in standing.calls))
         script = standing.request.get("metadata", {}).get("script") or self.script or [_echo(standing)]
-        answers = tuple(_answer(decision) for decision in standing.decisions)
         if standing.step > len(script):
-            return Turn(answers, then=Finish(), settles_calls=bool(answers))
+            return Turn(then=Finish())
         reply = script[standing.step - 1]
         given: dict[str, Any] = {"say": reply} if isinstance(reply, str) else dict(reply)
         if "sleep" in given:
             await asyncio.sleep(given["sleep"])
         if "fail" in given:
             raise ScriptedFailure(given["fail"])
-        said = _said(given, standing.step)
-        events = ({"type": "text_delta", "delta": given["say"]},) if given.get("say") else ()
-        following = _following(given, standing.step, last=standing.step == len(script))
-        return Turn(answers + said, events, following, settles_calls=bool(answers))
+        events: list[dict[str, Any]] = [] if standing.step_open else [{"type": "step_start"}]
+        if given.get("say"):
+            events.append({"type": "text_delta", "delta": given["say"]})
+        for event in (*events, {"type": "step_end"}):
+            pen.tell(event)
+        if "ask" in given:
+            return _question(given["ask"], standing.step)
+        said = ({"role": "assistant", "content": [{"type": "text", "text": given["say"]}]},) if given.get("say") else ()
+        return Turn(said, then=_following(given, last=standing.step == len(script)))
 
 
-def _said(given: dict[str, Any], step: int) -> tuple[dict[str, Any], ...]:
-    if "ask" in given:
-        return ({"role": "assistant", "tool_calls": [{"id": f"call-{step}", "name": "ask", "arguments": {}}]},)
-    return (message("assistant", given["say"]).as_dict(),) if given.get("say") else ()
+def _question(words: str, step: int) -> Turn:
+    ticket = Ticket(id=f"ticket-{step}", call_id=f"call-{step}", tool="ask", message=words)
+    call = OpenCall(ticket.call_id, "ask", {}, 0, CallStatus.SUSPENDED, ticket)
+    asked = {"role": "assistant", "tool_calls": [{"id": call.id, "name": "ask", "arguments": {}}]}
+    return Turn((asked,), calls=(call,), then=Wait(WaitingReason.APPROVAL, tickets=(ticket,)))
 
 
-def _following(given: dict[str, Any], step: int, *, last: bool) -> Continue | Wait | Finish:
-    if "ask" in given:
-        ticket = Ticket(id=f"ticket-{step}", call_id=f"call-{step}", tool="ask", message=given["ask"])
-        return Wait(WaitingReason.APPROVAL, tickets=(ticket,))
+def _following(given: dict[str, Any], *, last: bool) -> Continue | Wait | Finish:
     if "wait" in given:
         wake = int(time() * 1000) + given["for_ms"] if "for_ms" in given else None
         return Wait(WaitingReason(given["wait"]), wake)
     return Finish(result={"response": given.get("say", "")}) if last else Continue()
 
 
-def _answer(decision: dict[str, Any]) -> dict[str, Any]:
-    words = f"{decision['action']}: {decision.get('reason') or 'no reason given'}"
-    return message("tool", words, tool_call_id=decision["call_id"]).as_dict()
+def _answer(call: OpenCall) -> dict[str, Any]:
+    decision = call.decision
+    words = f"{decision.action}: {decision.reason or 'no reason given'}" if decision else "nobody answered"
+    return message("tool", words, tool_call_id=call.id).as_dict()
 
 
 def _echo(standing: Standing) -> str:

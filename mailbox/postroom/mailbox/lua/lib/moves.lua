@@ -79,7 +79,7 @@ end
 -- Ends a run on every path there is: one terminal event, every call answered, every trace given its end.
 local function end_run(run, kind, code, message, ...)
   local run_key = run_key_of(run)
-  local record = read(run_key, 'status', 'step', 'keep', 'idempotency_key', 'webhook')
+  local record = read(run_key, 'status', 'step', 'keep', 'idempotency_key', 'phase', 'webhook')
   if redis.call('HGET', thread_key, 'open') == run then
     redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', now_text)
     redis.call('DEL', lock_key)
@@ -87,6 +87,11 @@ local function end_run(run, kind, code, message, ...)
   settle_calls(run, record.step, code ~= '' and code or kind)
   redis.call('HSET', run_key, 'status', 'done', 'termination', kind, 'code', code, 'message', message,
     'finished', now_text, 'updated', now_text, 'waiting', '', 'wake', '', 'worker', '')
+  -- A step whose worker died in the middle is closed here, so that every start has its end.
+  if record.phase ~= '' then
+    redis.call('HSET', run_key, 'phase', '')
+    emit(run, 'type', 'step_end', 'step', record.phase)
+  end
   local event = emit(run, 'type', 'run_finish', 'termination', kind, 'code', code, 'message', message, ...)
   if record.webhook ~= '' then owe_delivery(run, event) end
   redis.call('PEXPIRE', run_key, record.keep)

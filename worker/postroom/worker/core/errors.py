@@ -1,0 +1,61 @@
+"""What the core refuses.
+
+LoopError
+├── KeyTaken                  two state keys of one name
+├── UnknownKey                an update to a key nobody registered
+├── RevisionConflict          an update made for an older state
+├── MergeConflict             two at the same time on one exclusive key
+├── UnknownAction             an action or effect nobody handles
+├── ActionsWithoutEnd         actions that go on scheduling actions
+└── WindowTooSmall            not even what must stay fits the model's window
+"""
+
+from postroom.mailbox.errors import PostroomError
+
+
+class LoopError(PostroomError):
+    """Base of all: a plugin, a tool or an agent definition did something that cannot be carried out."""
+
+    code = "loop_error"
+
+
+class KeyTaken(LoopError):
+    """Two state keys of one name."""
+
+    code = "state_key_taken"
+
+
+class UnknownKey(LoopError):
+    """An update to a key nobody registered."""
+
+    code = "state_key_unknown"
+
+
+class RevisionConflict(LoopError):
+    """An update made for an older state."""
+
+    code = "state_revision_conflict"
+
+
+class MergeConflict(LoopError):
+    """Two at the same time on one exclusive key."""
+
+    code = "state_merge_conflict"
+
+
+class UnknownAction(LoopError):
+    """An action or effect nobody handles."""
+
+    code = "action_unknown"
+
+
+class ActionsWithoutEnd(LoopError):
+    """Actions that go on scheduling actions."""
+
+    code = "actions_without_end"
+
+
+class WindowTooSmall(LoopError):
+    """Not even what must stay fits the model's window."""
+
+    code = "context_window_too_small"

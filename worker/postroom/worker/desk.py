@@ -1,0 +1,100 @@
+"""What the activations of one process share, and the runs it holds."""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from postroom.mailbox import lock
+from postroom.mailbox.commit import Owner
+from postroom.mailbox.errors import NothingToDo
+from postroom.mailbox.group import Group
+from postroom.mailbox.settings import Settings
+from postroom.worker.patience import persist
+
+if TYPE_CHECKING:
+    from postroom.worker.app import App
+
+log = logging.getLogger(__name__)
+
+
+def _pass(_: str) -> None:
+    """A named point where nothing happens."""
+
+
+@dataclass(eq=False)
+class Active:
+    """A run this process holds, and what the outside world wants of it."""
+
+    owner: Owner
+    lease_ms: int
+    lease_ends: float
+    stepping: "asyncio.Task[Any] | None" = None
+    cancel: str = ""
+    lost: bool = False
+
+    def renewed(self, asked_at: float) -> None:
+        """The lease holds from when it was asked for, never from when the answer came."""
+        self.lease_ends = asked_at + self.lease_ms / 1000
+
+    def request_cancel(self, code: str) -> None:
+        """Somebody wants the run to stop: the step under way is given up."""
+        self.cancel = self.cancel or code
+        self._interrupt()
+
+    def lose(self) -> None:
+        """The lease is gone or as good as gone: nothing more may be committed."""
+        self.lost = True
+        self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self.stepping:
+            self.stepping.cancel()
+
+
+@dataclass
+class Desk:
+    """What activations share: the connection, the app, who we are, and whether we are closing."""
+
+    group: Group
+    app: "App"
+    settings: Settings
+    worker: str
+    active: dict[str, Active] = field(default_factory=dict)
+    draining: bool = False
+    reach: Callable[[str], None] = _pass
+    errands: set["asyncio.Task[None]"] = field(default_factory=set)
+    activations: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    async def claim(self, thread_id: str, run_id: str) -> tuple[lock.Claim, float] | None:
+        """The thread and when we asked for it, or None when there is nothing to do for us."""
+        asked_at = time.monotonic()
+
+        def once_more() -> bool:
+            nonlocal asked_at
+            asked_at = time.monotonic()
+            return not self.draining
+
+        number = str(next(self.activations))
+        op = lock.claim(thread_id, run_id, self.worker, self.settings.lease_ms, number)
+        try:
+            return await persist(self.group, op, f"claim of run {run_id}", once_more), asked_at
+        except NothingToDo as reason:
+            log.debug("nothing to do: %s", reason)
+            return None
+
+    def send_off(self, effect: Callable[[], Awaitable[None]]) -> None:
+        """Carries out an effect on the side; if it fails, only the log knows."""
+        errand = asyncio.ensure_future(_carried_out(effect))
+        self.errands.add(errand)
+        errand.add_done_callback(self.errands.discard)
+
+
+async def _carried_out(effect: Callable[[], Awaitable[None]]) -> None:
+    try:
+        await effect()
+    except Exception:
+        log.exception("an effect failed")

@@ -1,0 +1,1 @@
+"""Models: what is asked of them, how they answer, and who they are."""

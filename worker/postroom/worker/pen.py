@@ -1,0 +1,135 @@
+"""The one hand that writes for an activation: its commits leave one after the other, each with the next number.
+
+Events told while a turn is under way are gathered and leave with the next commit, or after 30 ms if that is sooner, so
+that a follower sees words come in and nobody awaits anything per word.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from postroom.mailbox import commit
+from postroom.mailbox.commit import Arrivals, Batch
+from postroom.mailbox.errors import FenceLost
+from postroom.mailbox.ops import Op
+from postroom.worker.core.calls import OpenCall
+from postroom.worker.notes import by_id, note
+from postroom.worker.patience import persist
+
+if TYPE_CHECKING:
+    from postroom.worker.desk import Active, Desk
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+Plain = dict[str, Any]
+
+GATHER_S = 0.03
+
+
+class Pen:
+    """Writes for one activation. `calls` is what the journal holds, as far as this activation knows."""
+
+    def __init__(self, desk: "Desk", active: "Active", number: int, step: int, step_open: bool) -> None:
+        self.desk = desk
+        self.active = active
+        self.number = number
+        self.step = step
+        self.step_open = step_open
+        self.calls: dict[str, OpenCall] = {}
+        self._told: list[Plain] = []
+        self._phase_written = self._phase()
+        self._writing = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._background: set[asyncio.Task[None]] = set()
+
+    def tell(self, event: Plain) -> None:
+        """Shows an event; the start and the end of a step are remembered, so that each start gets one end."""
+        if event["type"] == "step_start":
+            self.step_open = True
+        elif event["type"] == "step_end":
+            self.step_open = False
+        self._told.append(event)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._gathered)
+
+    async def jot(self, calls: tuple[OpenCall, ...]) -> None:
+        """Journals where calls stand now. It is written even if whoever asked for it is cancelled meanwhile."""
+
+        def fill(batch: Batch) -> Op[Arrivals]:
+            self.note(batch, calls)
+            return commit.commit(self.active.owner, batch)
+
+        await asyncio.shield(asyncio.ensure_future(self.write(fill)))
+
+    def note(self, batch: Batch, calls: tuple[OpenCall, ...]) -> None:
+        """Puts the calls that have moved into a batch."""
+        for call in calls:
+            note(batch, call, self.calls.get(call.id))
+        self.calls |= by_id(calls)
+
+    def reach(self, point: str) -> None:
+        """Passes a named point at which tests may let the process die."""
+        self.desk.reach(point)
+
+    async def write(self, fill: Callable[[Batch], Op[T]]) -> T:
+        """One commit, with the events told so far; whoever comes second waits for the first."""
+        async with self._writing:
+            settings = self.desk.settings
+            batch = Batch(self.number, self.step, settings.max_body_bytes, settings.max_events)
+            told, self._told = self._told, []
+            if self._timer:
+                self._timer.cancel()
+                self._timer = None
+            for event in told:
+                batch.tell(event)
+            phase = self._phase()
+            if phase != self._phase_written:
+                batch.run_fields["phase"] = phase
+            reply = await self.send(fill(batch))
+            self.number += 1
+            self._phase_written = phase
+            return reply
+
+    def _phase(self) -> str:
+        """The number of the step that is open, for whoever finds the run without us."""
+        return str(self.step) if self.step_open else ""
+
+    async def send(self, op: Op[T]) -> T:
+        """Sends, and goes on trying while the lease may still be ours."""
+        self._still_ours()
+        return await persist(self.desk.group, op, f"commit of run {self.active.owner.run_id}", self._still_ours)
+
+    def _still_ours(self) -> bool:
+        if self.active.lost or time.monotonic() > self.active.lease_ends:
+            run_id = self.active.owner.run_id
+            raise FenceLost(f"run {run_id}: the lease ran out before the step could be committed")
+        return True
+
+    def _gathered(self) -> None:
+        self._timer = None
+        if self._told:
+            task = asyncio.ensure_future(self._flush())
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+
+    async def _flush(self) -> None:
+        try:
+            arrivals = await self.write(lambda batch: commit.commit(self.active.owner, batch))
+        except FenceLost:
+            self.active.lose()
+        except Exception:
+            # The events are gone, but the step they belong to is not: its own commit says what is true.
+            log.exception("telling of run %s failed", self.active.owner.run_id)
+        else:
+            if arrivals.cancel:
+                self.active.request_cancel(arrivals.cancel)
+
+    async def rest(self) -> None:
+        """Lets what is being written come to its end."""
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self._background:
+            await asyncio.wait(self._background)

@@ -1,0 +1,1 @@
+"""Plugins: what they may do, and the ones that come with the house."""

@@ -1,0 +1,1 @@
+"""Tools: what they are, how they are run, and the ones that come with the house."""
