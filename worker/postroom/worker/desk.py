@@ -3,25 +3,22 @@
 import asyncio
 import itertools
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from postroom.mailbox import lock
 from postroom.mailbox.commit import Owner
-from postroom.mailbox.connect import LOST_CONNECTION
 from postroom.mailbox.errors import NothingToDo
 from postroom.mailbox.group import Group
-from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
+from postroom.worker.patience import persist
 
 if TYPE_CHECKING:
     from postroom.worker.app import App
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 def _pass(_: str) -> None:
@@ -70,8 +67,8 @@ class Desk:
     active: dict[str, Active] = field(default_factory=dict)
     draining: bool = False
     reach: Callable[[str], None] = _pass
-    activations: "itertools.count[int]" = field(default_factory=itertools.count)
     errands: set["asyncio.Task[None]"] = field(default_factory=set)
+    activations: "itertools.count[int]" = field(default_factory=itertools.count)
 
     async def claim(self, thread_id: str, run_id: str) -> tuple[lock.Claim, float] | None:
         """The thread and when we asked for it, or None when there is nothing to do for us."""
@@ -107,17 +104,3 @@ async def _carried_out(effect: Callable[[], Awaitable[None]]) -> None:
         await effect()
     except Exception:
         log.exception("an effect failed")
-
-
-async def persist(group: Group, op: Op[T], what: str, once_more: Callable[[], bool]) -> T:
-    """Runs an op that counts once however often it is said, until the server answers or there is no `once_more`."""
-    pause = 0.05
-    while True:
-        try:
-            return await group.run(op)
-        except LOST_CONNECTION as error:
-            if not once_more():
-                raise
-            log.warning("%s: %s, trying again", what, error)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-            pause = min(pause * 2, 1.0)
