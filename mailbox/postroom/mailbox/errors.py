@@ -6,15 +6,17 @@ PostroomError
 ├── NotFound
 │   ├── RunNotFound
 │   ├── ThreadNotFound
+│   ├── AgentNotStored
 │   └── TicketNotFound
 ├── EventsTrimmed             the journal no longer holds the events asked for
-├── Refused                   well formed, but the state of the thread forbids it
+├── Refused                   well formed, but the state of what it is about forbids it
 │   ├── ThreadBusy
 │   ├── RunDone
 │   ├── AlreadyDecided
 │   ├── TicketExpired
 │   ├── MailboxFull
 │   ├── LaneFull
+│   ├── VersionConflict
 │   └── MoveRefused
 ├── WaitTimeout               what was waited for has not happened in time
 ├── NothingToDo               a doorbell that needs no answer: held, not the head, or not due
@@ -78,6 +80,12 @@ class ThreadNotFound(NotFound):
     code = "thread_not_found"
 
 
+class AgentNotStored(NotFound):
+    """No such agent is stored, or not in that version."""
+
+    code = "agent_not_stored"
+
+
 class TicketNotFound(NotFound):
     """The decision's target is neither a suspended call nor an open ticket of the run."""
 
@@ -118,6 +126,12 @@ class TicketExpired(Refused):
     """The ticket's time to decide is over."""
 
     code = "ticket_expired"
+
+
+class VersionConflict(Refused):
+    """Somebody else has changed the stored agent meanwhile."""
+
+    code = "version_conflict"
 
 
 class MailboxFull(Refused):
@@ -219,6 +233,7 @@ BY_REPLY: dict[str, type[PostroomError]] = {
     "EXPIRED": TicketExpired,
     "MAILFULL": MailboxFull,
     "LANEFULL": LaneFull,
+    "AGENTVERSION": VersionConflict,
     "BADMOVE": MoveRefused,
     "NOTHING": NothingToDo,
     "FENCED": FenceLost,

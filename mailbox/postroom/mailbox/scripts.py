@@ -27,6 +27,8 @@ NAMES: Final = (
     "reclaim",
     "tidy",
     "delete",
+    "put_agent",
+    "drop_agent",
 )
 # How long an answer to a doorbell may take before somebody looks whether it was heard.
 RING_AGAIN_MS: Final = 5_000

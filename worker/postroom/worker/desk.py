@@ -14,6 +14,8 @@ from postroom.mailbox.settings import Settings
 
 if TYPE_CHECKING:
     from postroom.worker.app import App
+    from postroom.worker.loop import Loop
+    from postroom.worker.stored import StoredAgents
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ class Desk:
     active: dict[str, Active] = field(default_factory=dict)
     draining: bool = False
     reach: Callable[[str], None] = _pass
+    stored: "StoredAgents | None" = None
     errands: set["asyncio.Task[None]"] = field(default_factory=set)
 
     async def claim(self, thread_id: str, run_id: str) -> lock.Claim | None:
@@ -72,6 +75,12 @@ class Desk:
         except NothingToDo as reason:
             log.debug("nothing to do: %s", reason)
             return None
+
+    async def loop(self, agent: str, pinned: str, begun: bool) -> "Loop | None":
+        """Who serves a run of that agent; one nobody has heard of may have been stored a moment ago."""
+        if self.stored and not pinned and agent not in self.app.agents:
+            await self.stored.refresh()
+        return self.app.loop(agent, pinned, begun)
 
     def send_off(self, effect: Callable[[], Awaitable[None]]) -> None:
         """Carries out an effect on the side; if it fails, only the log knows."""

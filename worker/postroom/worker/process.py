@@ -3,7 +3,7 @@
 1. take doorbells for which there is a free slot, never more
 2. answer each with an activation
 3. beat: renew all leases, tell Redis and RQ that we live and consume
-4. listen for wake-ups, so that a cancel is heard at once
+4. listen for wake-ups, so that a cancel or a changed agent is heard of at once
 5. on SIGTERM finish the steps under way, give the runs back, leave; on a second one leave now
 
 If any of these loops dies, the process ends with an error rather than pretend to live.
@@ -30,7 +30,7 @@ from rq.registry import FailedJobRegistry
 from rq.serializers import JSONSerializer
 
 from postroom.dispatcher.sweep import Sweeper
-from postroom.mailbox import control, fleet, keys, lock
+from postroom.mailbox import agents, control, fleet, keys, lock
 from postroom.mailbox.commit import Owner
 from postroom.mailbox.connect import connect, connect_async
 from postroom.mailbox.errors import InvalidInput, ServerUnreachable
@@ -44,6 +44,7 @@ from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all, renew_now
 from postroom.worker.jobs import HANDLERS
 from postroom.worker.pen import LOST_CONNECTION
+from postroom.worker.stored import StoredAgents
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -86,6 +87,8 @@ class Worker:
         """Works until stopped; 0 for a clean end, 1 when something essential died."""
         self.client = await connect_async(self.url)
         self.desk = Desk(Group(self.client), self.app, self.settings, self.name)
+        self.stored = self.desk.stored = StoredAgents(self.desk.group, self.app)
+        await self.stored.refresh()
         self.rq = await asyncio.to_thread(self._register)
         self._listen_to_signals()
         log.info("worker %s takes %s, %d at a time", self.name, ", ".join(self.queues), self.slots)
@@ -191,7 +194,8 @@ class Worker:
             if time.monotonic() - self.turned > STUCK_S and not self.stopping.is_set():
                 raise RuntimeError(f"the consume loop has not turned for {STUCK_S} s")
             with suppress(RedisError, OSError):
-                await renew_all(self.desk, [*self._pulse(), *self._extensions()])
+                seen, *_ = await renew_all(self.desk, [agents.changes(), *self._pulse(), *self._extensions()])
+                await self.stored.refresh(seen)
             await asyncio.sleep(self.settings.heartbeat_ms / 1000 * random.uniform(0.9, 1.0))  # noqa: S311 - jitter
 
     def _pulse(self) -> list[Op[Any]]:
@@ -204,6 +208,7 @@ class Worker:
             "answered": self.answered,
             "queues": ",".join(self.queues),
             "beat": at,
+            **self.stored.pulse(),
         }
         current = next(iter(self.serving.values())).job if self.serving else ""
         state = "busy" if self.serving else "idle"
@@ -227,13 +232,19 @@ class Worker:
         while True:
             try:
                 async with self.client.pubsub(ignore_subscribe_messages=True) as channel:
-                    await channel.subscribe(keys.control(self.name))
+                    await channel.subscribe(keys.control(self.name), keys.AGENTS_CHANGED)
                     async for message in channel.listen():
-                        wake_up = control.parse(message["data"])
-                        if wake_up and wake_up.word is control.Word.CANCEL:
-                            await renew_now(self.desk, wake_up.run_id)
+                        await self._heard(message["channel"].decode(), message["data"])
             except (RedisError, OSError):
                 await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311 - jitter
+
+    async def _heard(self, channel: str, data: bytes) -> None:
+        if channel == keys.AGENTS_CHANGED:
+            await self.stored.refresh()
+            return
+        wake_up = control.parse(data)
+        if wake_up and wake_up.word is control.Word.CANCEL:
+            await renew_now(self.desk, wake_up.run_id)
 
     async def _sweep(self) -> None:
         await Sweeper(self.desk.group, self.settings).run(self.stopping)

@@ -1,4 +1,4 @@
---@include thread hold
+--@include call thread hold
 -- Takes the thread for its head run. ARGV: clock, run, worker, lease. Raises the fence; returns all the loop needs:
 -- {fence, lease_until, thread, run, calls, run state, thread state, unread mail, log from the last compaction mark}.
 local run, worker, lease = take(), take(), take()
