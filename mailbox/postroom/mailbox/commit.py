@@ -49,6 +49,7 @@ class Batch:
     run_state_dropped: list[str] = field(default_factory=list)
     thread_state: dict[str, bytes] = field(default_factory=dict)
     thread_state_dropped: list[str] = field(default_factory=list)
+    outputs: dict[str, bytes] = field(default_factory=dict)
     read_mail: list[str] = field(default_factory=list)
     events: list[list[Any]] = field(default_factory=list)
 
@@ -77,8 +78,14 @@ class Batch:
         self.calls_dropped += [f"{name}:{call_id}" for name in ("decision", "decided", "expires")]
         if ticket.get("expires_at") is not None:
             self.calls[f"expires:{call_id}"] = ticket["expires_at"]
+        self.calls[f"key:{call_id}"] = ticket.get("action_key") or ""
         self.calls[f"ticket_id:{call_id}"] = ticket["id"]
         self.calls[f"call:{ticket['id']}"] = call_id
+        return self
+
+    def keep_output(self, call_id: str, text: str) -> "Batch":
+        """Keeps the whole of a result that was too long for the log."""
+        self.outputs[f"{self.step}/{call_id}"] = codec.fitting(text, codec.READ_BYTES).encode()
         return self
 
     def read(self, number: int) -> "Batch":
@@ -118,6 +125,7 @@ _MAPS = (
     ("call", "calls"),
     ("state", "run_state"),
     ("thread-state", "thread_state"),
+    ("output", "outputs"),
 )
 
 

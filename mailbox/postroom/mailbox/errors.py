@@ -14,6 +14,7 @@ PostroomError
 │   ├── RunDone
 │   ├── AlreadyDecided
 │   ├── TicketExpired
+│   ├── NothingToRemember
 │   ├── MailboxFull
 │   ├── LaneFull
 │   ├── VersionConflict
@@ -134,6 +135,12 @@ class VersionConflict(Refused):
     code = "version_conflict"
 
 
+class NothingToRemember(Refused):
+    """A call without an action key cannot be allowed for good."""
+
+    code = "nothing_to_remember"
+
+
 class MailboxFull(Refused):
     """The thread has as much unread mail as it may hold."""
 
@@ -231,6 +238,7 @@ BY_REPLY: dict[str, type[PostroomError]] = {
     "RUNDONE": RunDone,
     "DECIDED": AlreadyDecided,
     "EXPIRED": TicketExpired,
+    "NOKEY": NothingToRemember,
     "MAILFULL": MailboxFull,
     "LANEFULL": LaneFull,
     "AGENTVERSION": VersionConflict,

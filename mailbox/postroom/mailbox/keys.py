@@ -96,6 +96,11 @@ def run_state(thread_id: str, run_id: str) -> str:
     return f"{run(thread_id, run_id)}:state"
 
 
+def outputs(thread_id: str, run_id: str) -> str:
+    """Whole results of tools that were too long for the log, by step and call."""
+    return f"{run(thread_id, run_id)}:outputs"
+
+
 def events(thread_id: str, run_id: str) -> str:
     """The event journal."""
     return f"{run(thread_id, run_id)}:events"
@@ -129,3 +134,18 @@ def agent_history(agent: str) -> str:
 def control(worker: str) -> str:
     """Channel of wake-ups for one worker."""
     return f"postroom:control:{worker}"
+
+
+def limit(model: str) -> str:
+    """The rate limit of a model: what is left of its requests and tokens."""
+    return f"postroom:limit:{model}"
+
+
+def limit_queue(model: str) -> str:
+    """Requests that wait for their turn at a model, in the order they will get it."""
+    return f"{limit(model)}:queue"
+
+
+def limit_seen(model: str) -> str:
+    """The same requests, by when they last asked."""
+    return f"{limit(model)}:seen"

@@ -21,6 +21,7 @@ NAMES: Final = (
     "release",
     "renew",
     "decide",
+    "revoke",
     "cancel",
     "interrupt",
     "send",
@@ -29,6 +30,8 @@ NAMES: Final = (
     "delete",
     "put_agent",
     "drop_agent",
+    "admit",
+    "settle",
 )
 # How long an answer to a doorbell may take before somebody looks whether it was heard.
 RING_AGAIN_MS: Final = 5_000

@@ -10,6 +10,7 @@ from postroom.mailbox.contract import invalid, parse
 from postroom.mailbox.specs import AgentSpec, Behaviour
 from postroom.worker.core.compaction import CompactionPolicy
 from postroom.worker.core.context import ContextPolicy
+from postroom.worker.core.output import Shape
 from postroom.worker.core.stop import StopPolicy
 from postroom.worker.loop import Loop
 from postroom.worker.model.base import Model
@@ -44,7 +45,7 @@ class Agent:
     plugins: Sequence[Plugin | str] = ()
     active_hooks: Sequence[str] = ()
     sections: Mapping[str, Mapping[str, Any] | BaseModel] = field(default_factory=dict)
-    output: type[BaseModel] | Mapping[str, Any] | None = None
+    output: Shape | None = None
     behaviour: Behaviour = Behaviour()
 
 

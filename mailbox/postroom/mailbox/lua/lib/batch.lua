@@ -1,6 +1,6 @@
 -- One step's writes, whole or not at all: everything is read and checked first, and only then is anything written.
 -- ARGV (after the clock): run, fence, commit number, events kept, number of sections, then each section as a kind, its
--- length and its items: say (a message), tell (an event), run, thread, call, state, thread-state (fields and values),
+-- length and its items: say (a message), tell (an event), run, thread, call, state, thread-state, output (fields and values),
 -- drop-call, drop-state, drop-thread-state (names), clear-calls (nothing), read (mail).
 local run, fence, number, max_events = take(), take(), tonumber(take()), take()
 local run_key = run_key_of(run)
@@ -86,6 +86,7 @@ local function apply(kind, first, last)
   elseif kind == 'clear-calls' then redis.call('DEL', run_key .. ':calls')
   elseif kind == 'read' then read_mail(first, last)
   elseif kind == 'state' then in_slices('HSET', run_key .. ':state', first, last)
+  elseif kind == 'output' then in_slices('HSET', run_key .. ':outputs', first, last)
   elseif kind == 'thread-state' then in_slices('HSET', base .. 'state', first, last)
   elseif kind == 'thread' then in_slices('HSET', thread_key, first, last)
   elseif kind == 'drop-call' then in_slices('HDEL', run_key .. ':calls', first, last)

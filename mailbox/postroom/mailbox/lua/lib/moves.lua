@@ -88,6 +88,7 @@ local function end_run(run, kind, code, message, ...)
   redis.call('PEXPIRE', run_key, record.keep)
   redis.call('PEXPIRE', run_key .. ':events', record.keep)
   redis.call('PEXPIRE', run_key .. ':state', record.keep)
+  redis.call('PEXPIRE', run_key .. ':outputs', record.keep)
   redis.call('PEXPIRE', 'postroom:run:' .. run, record.keep)
   if record.status == 'queued' then redis.call('ZREM', lane_key, run) end
   redis.call('ZREM', timers_key, 'start ' .. run, 'wake ' .. run, 'deadline ' .. run)
