@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from postroom.dispatcher import following, listings, plans
+from postroom.dispatcher import agents, following, listings, plans
 from postroom.dispatcher.following import Stream
 from postroom.dispatcher.plans import Plan
 from postroom.mailbox import ops
@@ -75,6 +75,12 @@ class Dispatcher:
     delete_thread = _sync(plans.delete_thread)
     stats = _sync(listings.stats)
     wait = _sync(following.wait)
+    put_agent = _sync(agents.put_agent)
+    get_agent = _sync(agents.get_agent)
+    list_agents = _sync(agents.list_agents)
+    agent_versions = _sync(agents.agent_versions)
+    drop_agent = _sync(agents.drop_agent)
+    restore_agent = _sync(agents.restore_agent)
 
     def events(self, run_id: str, after: int = 0, *, live: bool = True) -> Iterator[Entry]:
         """Events behind a number, then those to come, until the run has ended; resume with the last number seen."""
@@ -145,6 +151,12 @@ class AsyncDispatcher:
     delete_thread = _async(plans.delete_thread)
     stats = _async(listings.stats)
     wait = _async(following.wait)
+    put_agent = _async(agents.put_agent)
+    get_agent = _async(agents.get_agent)
+    list_agents = _async(agents.list_agents)
+    agent_versions = _async(agents.agent_versions)
+    drop_agent = _async(agents.drop_agent)
+    restore_agent = _async(agents.restore_agent)
 
     async def events(self, run_id: str, after: int = 0, *, live: bool = True) -> AsyncIterator[Entry]:
         """Events behind a number, then those to come, until the run has ended; resume with the last number seen."""

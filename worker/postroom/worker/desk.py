@@ -17,6 +17,8 @@ from postroom.worker.patience import persist
 
 if TYPE_CHECKING:
     from postroom.worker.app import App
+    from postroom.worker.loop import Loop
+    from postroom.worker.stored import StoredAgents
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +69,7 @@ class Desk:
     active: dict[str, Active] = field(default_factory=dict)
     draining: bool = False
     reach: Callable[[str], None] = _pass
+    stored: "StoredAgents | None" = None
     errands: set["asyncio.Task[None]"] = field(default_factory=set)
     activations: "itertools.count[int]" = field(default_factory=itertools.count)
 
@@ -86,6 +89,12 @@ class Desk:
         except NothingToDo as reason:
             log.debug("nothing to do: %s", reason)
             return None
+
+    async def loop(self, agent: str, pinned: str, begun: bool) -> "Loop | None":
+        """Who serves a run of that agent; one nobody has heard of may have been stored a moment ago."""
+        if self.stored and not pinned and agent not in self.app.agents:
+            await self.stored.refresh()
+        return self.app.loop(agent, pinned, begun)
 
     def revoke(self, run_id: str) -> None:
         """Somebody has taken back what was allowed on the thread of a run: its next turn must not rely on it."""
