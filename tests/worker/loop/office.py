@@ -126,11 +126,8 @@ class Office:
         """What plugins keep, of the thread and of the run."""
         client, thread = self.dispatcher.client, self.thread
         of_thread = ops.run(client, records.get_state(thread))
-        of_run = client.hgetall(f"{keys.run(thread, run_id)}:state")
-        return {
-            **{name: codec.decode(value) for name, value in of_thread.items()},
-            **{name.decode(): codec.decode(value) for name, value in of_run.items()},
-        }
+        of_run = ops.run(client, ops.Op(("HGETALL", f"{keys.run(thread, run_id)}:state"), ops.hash_fields))
+        return {name: codec.decode(value) for name, value in {**of_thread, **of_run}.items()}
 
     def words(self) -> list[tuple[str, str]]:
         """Who said what."""
