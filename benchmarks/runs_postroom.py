@@ -13,6 +13,7 @@ import turns
 import uvloop
 
 from postroom.dispatcher import AsyncDispatcher
+from postroom.mailbox import keys
 from postroom.mailbox.settings import Settings
 from postroom.worker.app import Agent, App
 from postroom.worker.model.scripted import ScriptedModel
@@ -46,7 +47,7 @@ async def opened(keep: str, url: str, folder: Path) -> AsyncIterator[turns.Many]
 
         async def submit(count: int) -> None:
             for _ in range(count):
-                thread = f"thread-{len(threads)}"
+                thread = f"{worker.name}-{len(threads)}"
                 threads.append(thread)
                 await dispatcher.submit("clerk", turns.QUESTION, thread=thread)
 
@@ -54,10 +55,11 @@ async def opened(keep: str, url: str, folder: Path) -> AsyncIterator[turns.Many]
             goal = worker.answered + count
             shares = [count // lanes + (lane < count % lanes) for lane in range(lanes)]
             await asyncio.gather(*map(submit, shares))
-            while worker.answered < goal:
+            # A doorbell may ring twice, so the count alone does not say that every run has ended.
+            while worker.answered < goal or await worker.client.zcard(keys.WATCH):
                 if working.done():
                     raise RuntimeError("the worker died")
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.002)
 
         yield many
         worker.stop()
