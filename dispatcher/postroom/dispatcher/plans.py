@@ -6,9 +6,10 @@
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from postroom.mailbox import approvals, inbox, journal, keys, lane, lock, log, records, watch
+from postroom.mailbox import approvals, grants, inbox, journal, keys, lane, lock, log, records, watch
 from postroom.mailbox.contracts import (
     Decision,
+    FrontendTool,
     Letter,
     Message,
     Parent,
@@ -45,6 +46,7 @@ class Options(TypedDict, total=False):
     timeout_ms: int | None
     metadata: dict[str, Any] | None
     overrides: dict[str, Any] | None
+    frontend_tools: Sequence[FrontendTool] | None
     tenant: str | None
     webhook: str | None
     parent: Parent | None
@@ -156,6 +158,16 @@ def decide_many(settings: Settings, /, run_id: str, decisions: Sequence[Decision
     return (yield from one(approvals.decide(thread_id, run_id, decisions, settings.max_body_bytes)))
 
 
+def list_grants(settings: Settings, /, thread: str) -> Plan[list[grants.Grant]]:
+    """What was allowed for good on a thread."""
+    return (yield from one(grants.grants(thread)))
+
+
+def revoke(settings: Settings, /, thread: str, action_key: str) -> Plan[bool]:
+    """Takes back what was allowed for good; a run under way asks again at its next call."""
+    return (yield from one(grants.revoke(thread, action_key)))
+
+
 def send(
     settings: Settings,
     /,
@@ -238,6 +250,7 @@ def retry(settings: Settings, /, run_id: str) -> Plan[lane.Submitted]:
         "tenant": record.tenant,
         "metadata": {**body.get("metadata", {}), "retry_of": run_id},
         "overrides": body.get("overrides"),
+        "frontend_tools": body.get("frontend_tools"),
     }
     words = tuple(parse(Message, each) for each in body.get("messages", ()))
     done = yield from submit(settings, record.agent, words, **again)

@@ -77,6 +77,7 @@ class Batch:
         self.calls_dropped += [f"{name}:{call_id}" for name in ("decision", "decided", "expires")]
         if ticket.get("expires_at") is not None:
             self.calls[f"expires:{call_id}"] = ticket["expires_at"]
+        self.calls[f"key:{call_id}"] = ticket.get("action_key") or ""
         self.calls[f"ticket_id:{call_id}"] = ticket["id"]
         self.calls[f"call:{ticket['id']}"] = call_id
         return self

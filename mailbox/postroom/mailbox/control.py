@@ -10,6 +10,7 @@ class Word(StrEnum):
     CANCEL = "cancel"
     DECISION = "decision"
     MAIL = "mail"
+    REVOKED = "revoked"
 
 
 @dataclass(frozen=True, slots=True)

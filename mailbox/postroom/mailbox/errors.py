@@ -13,6 +13,7 @@ PostroomError
 │   ├── RunDone
 │   ├── AlreadyDecided
 │   ├── TicketExpired
+│   ├── NothingToRemember
 │   ├── MailboxFull
 │   ├── LaneFull
 │   └── MoveRefused
@@ -120,6 +121,12 @@ class TicketExpired(Refused):
     code = "ticket_expired"
 
 
+class NothingToRemember(Refused):
+    """A call without an action key cannot be allowed for good."""
+
+    code = "nothing_to_remember"
+
+
 class MailboxFull(Refused):
     """The thread has as much unread mail as it may hold."""
 
@@ -217,6 +224,7 @@ BY_REPLY: dict[str, type[PostroomError]] = {
     "RUNDONE": RunDone,
     "DECIDED": AlreadyDecided,
     "EXPIRED": TicketExpired,
+    "NOKEY": NothingToRemember,
     "MAILFULL": MailboxFull,
     "LANEFULL": LaneFull,
     "BADMOVE": MoveRefused,

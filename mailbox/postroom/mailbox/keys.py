@@ -115,3 +115,18 @@ def run_index(run_id: str) -> str:
 def control(worker: str) -> str:
     """Channel of wake-ups for one worker."""
     return f"postroom:control:{worker}"
+
+
+def limit(model: str) -> str:
+    """The rate limit of a model: what is left of its requests and tokens."""
+    return f"postroom:limit:{model}"
+
+
+def limit_queue(model: str) -> str:
+    """Requests that wait for their turn at a model, in the order they will get it."""
+    return f"{limit(model)}:queue"
+
+
+def limit_seen(model: str) -> str:
+    """The same requests, by when they last asked."""
+    return f"{limit(model)}:seen"

@@ -110,7 +110,13 @@ def delete(thread_id: str, now: int | None = None) -> Op[int]:
 
 def _record(request: RunRequest, messages: list[dict[str, Any]], limit: int) -> dict[str, Any]:
     """What only this run knows: scalars an operator wants in plain text, the rest as one body."""
-    body = {"messages": messages, "metadata": request.metadata, "overrides": request.overrides}
+    tools = [tool.as_dict() for tool in request.frontend_tools]
+    body = {
+        "messages": messages,
+        "metadata": request.metadata,
+        "overrides": request.overrides,
+        "frontend_tools": tools,
+    }
     fields: dict[str, Any] = {"request": codec.encode({k: v for k, v in body.items() if v}, limit)}
     if request.tenant:
         fields["tenant"] = request.tenant

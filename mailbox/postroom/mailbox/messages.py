@@ -125,6 +125,18 @@ def message(role: str, text: str, **more: Any) -> Message:
     return Message(role=Role(role), content=(Text(text=text),), **more)
 
 
+def _no_parameters() -> dict[str, JsonValue]:
+    return {"type": "object", "properties": {}}
+
+
+class FrontendTool(Contract):
+    """A tool that the client itself carries out; `parameters` is a JSON schema."""
+
+    name: ToolName
+    description: str = ""
+    parameters: dict[str, JsonValue] = Field(default_factory=_no_parameters)
+
+
 class ToolResult(Contract):
     """What became of a call."""
 

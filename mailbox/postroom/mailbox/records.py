@@ -75,6 +75,11 @@ def get_calls(thread_id: str, run_id: str) -> Op[list[CallRecord]]:
     return Op(("HGETALL", keys.calls(thread_id, run_id)), lambda reply: call_records(hash_fields(reply)))
 
 
+def get_state(thread_id: str) -> Op[Fields]:
+    """A thread's state as it is."""
+    return Op(("HGETALL", keys.thread_state(thread_id)), hash_fields)
+
+
 def get_journal(thread_id: str, run_id: str) -> Op[Fields]:
     """The call journal of a run as it is."""
     return Op(("HGETALL", keys.calls(thread_id, run_id)), hash_fields)

@@ -19,7 +19,7 @@ from postroom.mailbox.contract import (
 )
 from postroom.mailbox.keys import MAX_ID_BYTES
 from postroom.mailbox.lifecycle import CallStatus, RunStatus, TerminationKind, TicketStatus, WaitingReason
-from postroom.mailbox.messages import Message
+from postroom.mailbox.messages import FrontendTool, Message
 from postroom.mailbox.tickets import Decision, Ticket
 
 
@@ -68,6 +68,7 @@ class RunRequest(Contract):
     webhook: Annotated[str, Field(max_length=2048, pattern=r"^https?://")] | None = None
     parent: Parent | None = None
     overrides: dict[str, JsonValue] = Field(default_factory=dict)
+    frontend_tools: Annotated[tuple[FrontendTool, ...], Field(max_length=128)] = ()
 
     @model_validator(mode="after")
     def _can_be_done(self) -> "RunRequest":

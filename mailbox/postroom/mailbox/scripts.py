@@ -21,12 +21,15 @@ NAMES: Final = (
     "release",
     "renew",
     "decide",
+    "revoke",
     "cancel",
     "interrupt",
     "send",
     "reclaim",
     "tidy",
     "delete",
+    "admit",
+    "settle",
 )
 # How long an answer to a doorbell may take before somebody looks whether it was heard.
 RING_AGAIN_MS: Final = 5_000

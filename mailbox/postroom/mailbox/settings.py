@@ -31,6 +31,13 @@ def _size(text: str) -> int:
     return number
 
 
+def _switch(text: str) -> bool:
+    found = {"1": True, "true": True, "on": True, "0": False, "false": False, "off": False}.get(text.lower())
+    if found is None:
+        raise ValueError("neither on nor off")
+    return found
+
+
 def _path(text: str) -> Path:
     return Path(text).expanduser()
 
@@ -58,6 +65,12 @@ class Settings:
     max_lane: int = _setting(1_000, _positive, "most runs queued on one thread")
     max_mail: int = _setting(1_000, _positive, "most unread mail in one mailbox")
     max_events: int = _setting(10_000, _positive, "events kept in a run's journal before the oldest are trimmed")
+    models: Path | None = _setting(None, _path, "TOML file with sizes, prices, rate limits and pools of models")
+    model_connect_ms: int = _setting(10 * SECOND, _positive, "how long to wait for a connection to a provider")
+    model_first_token_ms: int = _setting(120 * SECOND, _positive, "how long a model may think before its first token")
+    model_idle_ms: int = _setting(60 * SECOND, _positive, "how long an answer may be silent")
+    model_total_ms: int = _setting(600 * SECOND, _positive, "how long an answer may take")
+    model_http2: bool = _setting(False, _switch, "speak HTTP/2 to providers that can")
 
     def __post_init__(self) -> None:
         for item in fields(self):

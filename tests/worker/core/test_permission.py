@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom.mailbox.errors import InvalidInput
-from postroom.worker.core.permission import Behavior, Rule, Ruleset, rule, ruleset
+from postroom.worker.core.permission import Behavior, Rule, Ruleset, replaced, rule
 
 
 def rules(default: str, *said: tuple[str, str]) -> Ruleset:
-    return ruleset(Behavior(default), [rule(*each) for each in said])
+    return Ruleset(Behavior(default), tuple(rule(*each) for each in said))
 
 
 @pytest.mark.parametrize(
@@ -32,10 +32,13 @@ def test_which_rule_counts(known: Ruleset, command: str, behavior: str, reported
     assert (verdict.behavior, verdict.rule.key if verdict.rule else None) == (behavior, reported)
 
 
-def test_a_later_layer_replaces_the_rule_of_the_same_pattern_only() -> None:
-    policy = [rule("Bash( * )", "deny")]
-    assert ruleset(Behavior.ASK, policy, [rule("Bash", "allow")]).evaluate("Bash", {}).behavior == "allow"
-    assert ruleset(Behavior.ASK, policy, [rule("Ba*", "allow")]).evaluate("Bash", {}).behavior == "deny"
+def test_a_newer_rule_replaces_the_one_of_the_same_pattern_only() -> None:
+    policy = [rule("Bash( * )", "deny"), rule("Read", "ask")]
+    same = Ruleset(Behavior.ASK, replaced(policy, [rule("Bash", "allow")]))
+    assert same.evaluate("Bash", {}).behavior == "allow"
+    assert same.evaluate("Read", {}).rule == policy[1]
+    other = Ruleset(Behavior.ASK, replaced(policy, [rule("Ba*", "allow")]))
+    assert other.evaluate("Bash", {}).behavior == "deny"
 
 
 def test_tools_that_can_never_be_allowed_are_known() -> None:
@@ -61,10 +64,10 @@ WEIGHT = ["ask", "allow", "deny"]
 def test_the_order_of_the_rules_does_not_matter_and_the_weightiest_wins(
     pairs: list[tuple[str, str]], arguments: dict[str, Any], default: Behavior
 ) -> None:
-    known: dict[str, Rule] = {each.key: each for each in (rule(*pair) for pair in pairs)}
-    forth = ruleset(default, known.values()).evaluate("read", arguments)
-    back = ruleset(default, reversed(known.values())).evaluate("read", arguments)
-    matching = [each for each in known.values() if each.pattern.matches("read", arguments)]
+    known: list[Rule] = [rule(*pair) for pair in pairs]
+    forth = Ruleset(default, tuple(known)).evaluate("read", arguments)
+    back = Ruleset(default, tuple(reversed(known))).evaluate("read", arguments)
+    matching = [each for each in known if each.pattern.matches("read", arguments)]
     assert forth.behavior == back.behavior
     assert forth.behavior == max((each.behavior for each in matching), key=WEIGHT.index, default=default)
     if forth.rule:
@@ -76,6 +79,6 @@ def test_the_order_of_the_rules_does_not_matter_and_the_weightiest_wins(
 def test_what_is_hidden_is_denied_whatever_the_arguments(
     pairs: list[tuple[str, str]], arguments: dict[str, Any], default: Behavior
 ) -> None:
-    known = ruleset(default, [rule(*pair) for pair in pairs])
+    known = Ruleset(default, tuple(rule(*pair) for pair in pairs))
     if known.denied(["read"]):
         assert known.evaluate("read", arguments).behavior == "deny"

@@ -1,4 +1,4 @@
-"""A worker without a process: answers doorbells by hand, dies at named points, and shows what is in Redis afterwards."""
+"""A worker without a process: answers doorbells by hand, dies at named points, and shows what is in Redis then."""
 
 import asyncio
 import uuid
@@ -58,7 +58,7 @@ class Office:
         self.workers += 1
         worker = f"worker-{self.workers}"
         client = await connect_async(self.url)
-        desk = Desk(Group(client), self.app, self.settings, worker)
+        desk = self.desk = Desk(Group(client), self.app, self.settings, worker)
         left = nth
 
         def reach(point: str) -> None:

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from postroom.mailbox.errors import AlreadyDecided, TicketNotFound
+from postroom.dispatcher import AsyncDispatcher
+from postroom.mailbox.contracts import FrontendTool
+from postroom.mailbox.errors import AlreadyDecided, NothingToRemember, TicketNotFound
 from postroom.worker.app import Agent, App, Behaviour
 from postroom.worker.model.scripted import ScriptedModel
 from postroom.worker.tools import Approval, Suspend, Tool, ToolContext, tool
@@ -51,7 +53,8 @@ def test_an_approval_is_waited_for_without_a_worker(server_url: str) -> None:
         told = office.events(run)
         in_order([event["type"] for event in told])
         ticket = told[-1]["tickets"][0]
-        assert (ticket["tool"], ticket["arguments"], ticket["action_key"]) == ("pay", {"sum": 5, "to": "bob"}, "pay:bob")
+        assert (ticket["tool"], ticket["arguments"]) == ("pay", {"sum": 5, "to": "bob"})
+        assert ticket["action_key"] == "pay:bob"
         _decide(office, run, ticket["id"], "allow_once", by="ann")
         office.serve(run)
         assert done == ["bob:5"]
@@ -100,6 +103,62 @@ def test_allow_always_is_remembered_by_action_key_on_the_thread(server_url: str)
         assert done == ["bob:5", "bob:7"]
         third = office.run("and eve")
         assert office.record(third).status == "waiting", "another key is another question"
+        (grant,) = office.dispatcher.list_grants(office.thread)
+        assert (grant.action_key, grant.tool, grant.by) == ("pay:bob", "pay", "ann")
+
+
+def test_a_grant_can_be_taken_back(server_url: str) -> None:
+    script = [{"calls": [_pay()]}, "One.", {"calls": [_pay(amount=7)]}]
+    with _office(server_url, script) as office:
+        first = office.run()
+        _decide(office, first, "call-1-1", "allow_always")
+        office.serve(first)
+        assert office.dispatcher.revoke(office.thread, "pay:bob")
+        assert not office.dispatcher.revoke(office.thread, "pay:bob")
+        assert office.dispatcher.list_grants(office.thread) == []
+        assert office.record(office.run("again")).status == "waiting"
+
+
+def test_a_grant_taken_back_counts_for_a_run_under_way(server_url: str) -> None:
+    @tool
+    async def meanwhile(ctx: ToolContext) -> str:
+        """Somebody changes their mind while this runs."""
+        async with AsyncDispatcher(server_url) as dispatcher:
+            await dispatcher.revoke(ctx.thread_id, "pay:bob")
+        office.desk.revoke(ctx.run_id)
+        return "ok"
+
+    script = [{"calls": [_pay()]}, {"calls": [{"name": "meanwhile"}]}, {"calls": [_pay(amount=7)]}]
+    with _office(server_url, script, pay, meanwhile) as office:
+        run = office.run()
+        _decide(office, run, "call-1-1", "allow_always")
+        office.serve(run)
+        assert office.record(run).status == "waiting"
+        assert done == ["bob:5"]
+
+
+def test_what_has_no_key_cannot_be_allowed_for_good(server_url: str) -> None:
+    @tool(needs_approval=Approval("May I?"))
+    def plain() -> str:
+        """Needs approval, but has no key."""
+        return "done"
+
+    with _office(server_url, [{"calls": [{"name": "plain"}]}, "Ok."], plain) as office:
+        run = office.run()
+        with pytest.raises(NothingToRemember, match="no action key"):
+            _decide(office, run, "call-1-1", "allow_always")
+        assert office.record(run).status == "waiting"
+
+
+def test_a_tool_of_the_client(server_url: str) -> None:
+    with _office(server_url, [{"calls": [{"name": "locate", "arguments": {"exact": True}}]}, "Ok."]) as office:
+        run = office.run(frontend_tools=[FrontendTool(name="locate", description="Where the user is.")])
+        (ticket,) = office.events(run)[-1]["tickets"]
+        assert (ticket["id"], ticket["action"]) == ("suspend_call-1-1", "tool:locate")
+        assert ticket["resume_mode"] == "use_decision_as_tool_result"
+        _decide(office, run, ticket["id"], "answer", result={"city": "Bern"})
+        office.serve(run)
+        assert office.words()[-2] == ("tool", '{"city":"Bern"}')
 
 
 def test_edited_arguments_are_what_is_carried_out(server_url: str) -> None:

@@ -16,11 +16,12 @@ from pydantic import BaseModel
 from postroom.mailbox import codec
 from postroom.mailbox.contracts import Decision, DecisionAction, ResumeMode
 from postroom.worker.core.calls import Outcome
+from postroom.worker.core.render import result_text
 from postroom.worker.core.state import State, StateKey, Update
 from postroom.worker.tools.base import Retry, Tool, ToolContext
 from postroom.worker.tools.define import tool
 from postroom.worker.tools.errors import ToolFailed
-from postroom.worker.tools.execute import execute, not_found, refusal, result_text
+from postroom.worker.tools.execute import execute, not_found, refusal
 from postroom.worker.tools.results import Finish, Handoff, Output, Suspend
 from tests.worker.tools.calling import called, context, reason
 
@@ -336,7 +337,3 @@ def test_the_answer_may_be_the_result() -> None:
 def test_unknown_tools() -> None:
     assert not_found("x").message == "tool 'x' not found"
     assert reason(not_found("x")) == "not_found"
-
-
-def test_the_text_is_cut_in_one_place() -> None:
-    assert result_text(Outcome("success", "abcdef"), lambda words: words[:3]) == "abc"

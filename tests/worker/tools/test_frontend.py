@@ -2,9 +2,9 @@
 
 import pytest
 
-from postroom.mailbox.contracts import Decision, DecisionAction, ResumeMode, Ticket, parse
+from postroom.mailbox.contracts import Decision, DecisionAction, FrontendTool, ResumeMode, Ticket, parse
 from postroom.mailbox.errors import InvalidInput
-from postroom.worker.tools.frontend import FrontendTool, frontend_tool
+from postroom.worker.tools.frontend import frontend_tool
 from tests.worker.tools.calling import called
 
 PICK = frontend_tool(FrontendTool(name="pick_date", description="Shows a calendar."))

@@ -65,7 +65,7 @@ class Activation:
         self.started = int(run.get("started") or 0)
         self.agent = _text(run, "agent_now") or _text(run, "agent")
         self.config = _text(run, "config")
-        self.request: Plain = codec.decode(run["request"]) if "request" in run else {}
+        self.request = _request(run)
         self.input = [] if "input_seq" in run else list(self.request.get("messages", ()))
         self.asked = notes.asked(claim, self.owner.run_id)
         self.log = thread_log.view(entry for entry in claim.log if entry is not self.asked)
@@ -110,7 +110,15 @@ class Activation:
         known = ", ".join(sorted(self.desk.app.agents)) or "none"
         return f"this worker has no agent {self.agent!r}; it knows {known}"
 
-    def _standing(self) -> Standing:
+    async def _changed(self) -> bool:
+        """Whether the thread's state was changed by somebody else; then it is read again."""
+        if not self.active.revoked:
+            return False
+        self.active.revoked = False
+        self.thread_state = _values(await self.pen.send(records.get_state(self.owner.thread_id)))
+        return True
+
+    def _standing(self, changed: bool) -> Standing:
         arrived = () if self.calls else (*self.input, *(mail.message for mail in self.mail))
         if not self.calls and not self.pen.step_open:
             self.step += 1
@@ -134,6 +142,7 @@ class Activation:
             self.run_state,
             self.thread_state,
             self.memory,
+            changed,
         )
 
     async def _turn(self, loop: Loop) -> bool:
@@ -143,7 +152,8 @@ class Activation:
             self.pen.tell(
                 {"type": "run_start", "agent": self.agent, "worker": self.desk.worker, "attempt": self.attempts}
             )
-        turn = await self._taken(loop.step(self._standing(), self.pen))
+        changed = await self._changed()
+        turn = await self._taken(loop.step(self._standing(changed), self.pen))
         if self.active.lost:
             raise FenceLost(f"run {self.owner.run_id}: the lease could not be kept")
         if turn is None:
@@ -289,6 +299,16 @@ class Activation:
 
 def _text(fields: Fields, name: str) -> str:
     return fields.get(name, b"").decode()
+
+
+def _request(run: Fields) -> Plain:
+    """What was asked for; some of it stands in plain fields, for an operator to read."""
+    request: Plain = codec.decode(run["request"]) if "request" in run else {}
+    if tenant := _text(run, "tenant"):
+        request["tenant"] = tenant
+    if deadline := _text(run, "deadline"):
+        request["deadline"] = int(deadline)
+    return request
 
 
 def _usage(fields: Fields) -> Usage:

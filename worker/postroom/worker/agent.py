@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from postroom.worker.core.compaction import CompactionPolicy
 from postroom.worker.core.context import ContextPolicy
+from postroom.worker.core.output import Shape
 from postroom.worker.core.stop import StopPolicy
 from postroom.worker.loop import Loop
 from postroom.worker.model.base import Model
@@ -59,5 +60,5 @@ class Agent:
     plugins: Sequence[Plugin | str] = ()
     active_hooks: Sequence[str] = ()
     sections: Mapping[str, Mapping[str, Any] | BaseModel] = field(default_factory=dict)
-    output: type[BaseModel] | Mapping[str, Any] | None = None
+    output: Shape | None = None
     behaviour: Behaviour = Behaviour()

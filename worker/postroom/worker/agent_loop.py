@@ -5,7 +5,7 @@ from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
 from postroom.worker.asking import ask
 from postroom.worker.core.step import CallModel, RunTools, WaitForDecisions, next_move
 from postroom.worker.loop import Finish, Pen, Standing, Turn, Wait
-from postroom.worker.plan import Plan
+from postroom.worker.plan import Plan, with_frontend_tools
 from postroom.worker.registry import Registry
 from postroom.worker.scene import Memory, Scene
 from postroom.worker.working import work
@@ -38,4 +38,6 @@ class AgentLoop:
         memory = standing.memory
         if isinstance(memory, Memory) and memory.plan.agent.id == standing.agent:
             return memory.plan
-        return self.registry.plan(standing.agent, standing.config)
+        plan = self.registry.plan(standing.agent, standing.config)
+        offered = standing.request.get("frontend_tools")
+        return with_frontend_tools(plan, offered) if plan and offered else plan

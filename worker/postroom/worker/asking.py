@@ -8,14 +8,15 @@ from postroom.mailbox.lifecycle import CALL_DONE, TerminationKind, WaitingReason
 from postroom.worker.admission import admit
 from postroom.worker.core.command import Command, Phase
 from postroom.worker.core.errors import OutputInvalid
+from postroom.worker.core.output import Refused, checked
 from postroom.worker.core.step import WaitForDecisions, next_move
-from postroom.worker.core.stop import counted, first_stop
+from postroom.worker.core.stop import RUN_STATS, ConsecutiveErrors, Verdict, counted, failed, first_stop, resumed
 from postroom.worker.inference import infer
 from postroom.worker.loop import Plain, Turn, Wait
 from postroom.worker.model.errors import ContextOverflow
 from postroom.worker.model.reply import Reply
 from postroom.worker.requesting import Asked, compact_if_due, compacted_now, request_for
-from postroom.worker.scene import ACTIVE, REPAIRS, STATS, Scene
+from postroom.worker.scene import ACTIVE, REPAIRS, Scene, now_ms
 from postroom.worker.stage import settled
 from postroom.worker.working import settle
 
@@ -56,12 +57,24 @@ async def _begin(scene: Scene) -> None:
         context = stage.context(Phase.RUN_START)
         stage.accept(*(command for plugin in scene.plan.plugins if (command := plugin.on_activate(context))))
         stage.accept(Command((ACTIVE.update(agent),)))
+    if scene.resumed:
+        stage.accept(Command((RUN_STATS.update(resumed(stage.state[RUN_STATS], scene.now)),)))
+        stage.stop = stage.stop or _gave_up(scene)
     if scene.plan.input_filters and standing.arrived:
         scene.arrived = tuple([await _filtered(scene, message) for message in standing.arrived])
     if not before:
         await stage.gather(Phase.RUN_START, messages=standing.messages)
     if not stage.stop:
         await stage.gather(Phase.STEP_START, messages=standing.messages)
+
+
+def _gave_up(scene: Scene) -> Termination | None:
+    """Whether the attempts that failed before this one are enough, for an agent that says so."""
+    stats = scene.state[RUN_STATS]
+    for _ in range(scene.standing.attempt):
+        stats = failed(stats, scene.now)
+    asked = [each for each in scene.plan.stops if isinstance(each, ConsecutiveErrors)]
+    return _stopped(first_stop(asked, stats, None, scene.now))
 
 
 async def _filtered(scene: Scene, message: Plain) -> Plain:
@@ -87,12 +100,16 @@ async def _answer(scene: Scene, asked: Asked) -> Reply:
 
 
 def _count(scene: Scene, reply: Reply) -> None:
-    scene.stage.accept(Command((STATS.update(counted(scene.state[STATS], reply, scene.now)),)))
+    stats = counted(scene.state[RUN_STATS], reply, now_ms())
+    scene.stage.accept(Command((RUN_STATS.update(stats),)))
 
 
 def _stop(scene: Scene, reply: Reply) -> Termination | None:
-    found = first_stop(scene.plan.stops, scene.state[STATS], reply, scene.now)
-    return Termination(kind=TerminationKind.STOPPED, code=found[0], message=found[1] or None) if found else None
+    return _stopped(first_stop(scene.plan.stops, scene.state[RUN_STATS], reply, now_ms()))
+
+
+def _stopped(verdict: Verdict) -> Termination | None:
+    return Termination(kind=TerminationKind.STOPPED, code=verdict[0], message=verdict[1]) if verdict else None
 
 
 async def _call(scene: Scene, asked: Asked, reply: Reply) -> Turn:
@@ -116,19 +133,20 @@ async def _conclude(scene: Scene, asked: Asked, reply: Reply) -> Turn:
     message = reply.as_message()
     result: dict[str, Any] = {"response": reply.text}
     if scene.plan.output:
-        checked = scene.plan.output.check(reply.text)
-        if checked.problem:
-            return await _repair(scene, asked, message, checked.problem)
-        result["output"] = checked.value
+        found = checked(reply.text, scene.plan.output)
+        if isinstance(found, Refused):
+            return await _repair(scene, asked, message, found)
+        result["output"] = found.value
     return await scene.finish(NATURAL, (message,), result)
 
 
-async def _repair(scene: Scene, asked: Asked, message: Plain, problem: str) -> Turn:
+async def _repair(scene: Scene, asked: Asked, message: Plain, wrong: Refused) -> Turn:
+    """Sends the answer back, as often as the agent allows."""
     tried = scene.state[REPAIRS]
     if tried >= scene.plan.agent.behaviour.repairs:
-        raise OutputInvalid(f"run {scene.standing.run_id}: the final answer does not fit the schema: {problem}")
+        problems = "; ".join(wrong.problems)
+        raise OutputInvalid(f"run {scene.standing.run_id}: the final answer has the wrong shape: {problems}")
     scene.stage.accept(Command((REPAIRS.update(tried + 1),)))
-    words = f"Your answer does not have the required shape: {problem}\nAnswer again with nothing but JSON."
-    note: Plain = {"role": "user", "content": [{"type": "text", "text": words}], "visibility": "internal"}
+    note: Plain = {"role": "user", "content": [{"type": "text", "text": wrong.repair}], "visibility": "internal"}
     await scene.close_step((*asked.seen, message, note))
     return scene.turn(messages=(message, note))

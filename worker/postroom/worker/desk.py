@@ -32,6 +32,7 @@ class Active:
     stepping: "asyncio.Task[Any] | None" = None
     cancel: str = ""
     lost: bool = False
+    revoked: bool = False
 
     def renewed(self, asked_at: float) -> None:
         """The lease holds from when it was asked for, never from when the answer came."""
@@ -72,6 +73,11 @@ class Desk:
         except NothingToDo as reason:
             log.debug("nothing to do: %s", reason)
             return None
+
+    def revoke(self, run_id: str) -> None:
+        """Somebody has taken back what was allowed on the thread of a run: its next turn must not rely on it."""
+        if active := self.active.get(run_id):
+            active.revoked = True
 
     def send_off(self, effect: Callable[[], Awaitable[None]]) -> None:
         """Carries out an effect on the side; if it fails, only the log knows."""

@@ -23,7 +23,8 @@ class Standing:
 
     `step` counts from 1; `step_open` if its start was already told, by this worker or by one that died. `log` is what
     was said and is stored; `arrived` is what came since: the input of a new run, mail. `asked` is the assistant's
-    message whose `calls` are not all answered. `memory` is what the loop's last turn left for itself.
+    message whose `calls` are not all answered. `memory` is what the loop's last turn left for itself;
+    `changed` if somebody else has changed the thread's state since.
     """
 
     thread_id: str
@@ -44,6 +45,7 @@ class Standing:
     run_state: Mapping[str, Any] = field(default_factory=dict)
     thread_state: Mapping[str, Any] = field(default_factory=dict)
     memory: "Memory | None" = None
+    changed: bool = False
 
     @property
     def messages(self) -> tuple[Plain, ...]:

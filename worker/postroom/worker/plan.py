@@ -3,18 +3,20 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from postroom.mailbox.contract import invalid
+from postroom.mailbox.contracts import FrontendTool
+from postroom.mailbox.errors import PostroomError
 from postroom.worker.agent import Agent
 from postroom.worker.core.catalogue import selected
 from postroom.worker.core.command import Phase
 from postroom.worker.core.compaction import CompactionPolicy
 from postroom.worker.core.context import ContextPolicy
-from postroom.worker.core.output import OutputCheck
+from postroom.worker.core.output import Shape, asked
 from postroom.worker.core.state import StateKey
 from postroom.worker.core.stop import MaxRounds, StopPolicy
 from postroom.worker.model.base import Model, Options, OutputSchema, ToolSpec
@@ -30,6 +32,7 @@ from postroom.worker.plugins.base import (
     Transform,
 )
 from postroom.worker.tools.base import Tool
+from postroom.worker.tools.frontend import frontend_tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +59,7 @@ class Plan:
     context: ContextPolicy = ContextPolicy()
     compaction: CompactionPolicy = CompactionPolicy()
     options: Options = Options()
-    output: OutputCheck | None = None
+    output: Shape | None = None
 
     @property
     def parallel_safe(self) -> frozenset[str]:
@@ -67,8 +70,8 @@ class Plan:
 class Draft:
     """A plan in the making; it goes on after a mistake, so that all of them are told at once."""
 
-    def __init__(self, agent: Agent, model: Model, summariser: Model, output: OutputCheck | None = None) -> None:
-        self.agent, self.model, self.summariser, self.output = agent, model, summariser, output
+    def __init__(self, agent: Agent, model: Model, summariser: Model) -> None:
+        self.agent, self.model, self.summariser = agent, model, summariser
         self.problems: list[str] = []
         self.tools: dict[str, tuple[Tool, str]] = {}
         self.keys: dict[str, StateKey[Any, Any]] = {}
@@ -139,7 +142,7 @@ class Draft:
             self.summariser,
             fingerprint(self.agent, tools, self.model.name),
             tools,
-            tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in tools.values()),
+            _specs(tools),
             tuple(self.plugins.values()),
             self.sections,
             tuple(self.keys.values()),
@@ -154,18 +157,25 @@ class Draft:
             (self.agent.context or ContextPolicy()).within(self.model.limits),
             self.agent.compaction or CompactionPolicy(),
             self._options(),
-            self.output,
+            self.agent.output,
         )
 
     def _options(self) -> Options:
-        agent, output = self.agent, self.output
+        agent = self.agent
         return Options(
             temperature=agent.temperature,
             max_tokens=agent.max_tokens,
             effort=agent.effort,
-            output=OutputSchema(output.name, output.schema) if output else None,
+            output=self._promised(),
             cache_prompt=agent.context.enable_prompt_cache if agent.context else True,
         )
+
+    def _promised(self) -> OutputSchema | None:
+        try:
+            return asked(self.agent.output) if self.agent.output else None
+        except PostroomError as error:
+            self.problem(error.message)
+            return None
 
     def _handlers(self, kind: str) -> dict[str, Any]:
         """Handlers count even when a plugin's hooks do not: what is already scheduled must find its handler."""
@@ -176,6 +186,17 @@ class Draft:
                     self.problem(f"{kind} {key!r} are handled twice, the second time by plugin {registrar.plugin!r}")
                 found[key] = handler
         return found
+
+
+def with_frontend_tools(plan: Plan, descriptors: list[dict[str, Any]]) -> Plan:
+    """The plan of one run whose client carries tools out itself; one of the same name takes the agent's place."""
+    own = (frontend_tool(FrontendTool.model_validate(each)) for each in descriptors)
+    tools = dict(sorted({**plan.tools, **{tool.name: tool for tool in own}}.items()))
+    return replace(plan, tools=tools, specs=_specs(tools))
+
+
+def _specs(tools: Mapping[str, Tool]) -> tuple[ToolSpec, ...]:
+    return tuple(ToolSpec(tool.name, tool.description, tool.parameters) for tool in tools.values())
 
 
 def fingerprint(agent: Agent, plan_tools: Mapping[str, Tool], model: str) -> str:

@@ -232,6 +232,8 @@ class Worker:
                         wake_up = control.parse(message["data"])
                         if wake_up and wake_up.word is control.Word.CANCEL:
                             await renew_now(self.desk, wake_up.run_id)
+                        elif wake_up and wake_up.word is control.Word.REVOKED:
+                            self.desk.revoke(wake_up.run_id)
             except (RedisError, OSError):
                 await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311 - jitter
 

@@ -4,8 +4,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from postroom.worker.core import compaction
-from postroom.worker.core.command import Phase
+from postroom.worker.core.command import Command, Phase
 from postroom.worker.core.context import ContextPolicy, Fitted, fit
+from postroom.worker.core.context_messages import due, emitted, placed
 from postroom.worker.loop import Plain
 from postroom.worker.model.base import Options, Request, ToolSpec
 from postroom.worker.scene import Scene
@@ -36,7 +37,8 @@ def _asked(scene: Scene, said: tuple[Plain, ...], policy: ContextPolicy) -> Aske
     stage, standing, plan = scene.stage, scene.standing, scene.plan
     tools = _offered(scene)
     names = tuple(spec.name for spec in tools)
-    messages = _instructed(scene, said)
+    waiting = due(stage.state)
+    messages = placed(_instructed(scene, said), waiting)
     if plan.transforms:
         context = stage.context(Phase.BEFORE_INFERENCE, messages=said, tools=names)
         for transform in plan.transforms:
@@ -51,6 +53,8 @@ def _asked(scene: Scene, said: tuple[Plain, ...], policy: ContextPolicy) -> Aske
         routing_key=standing.thread_id,
         tenant=standing.request.get("tenant") or "",
     )
+    if waiting:
+        stage.accept(Command((emitted(waiting),)))
     return Asked(request, names, messages, fitted.tokens)
 
 

@@ -6,23 +6,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from postroom.mailbox.contracts import Termination, Usage
+from postroom.mailbox.grants import PREFIX
 from postroom.mailbox.log import Entry, folded
 from postroom.worker.compacting import Compaction
 from postroom.worker.core.command import Command, Phase
 from postroom.worker.core.compaction import Summary
 from postroom.worker.core.context import Cache
+from postroom.worker.core.context_messages import CONTEXT_MESSAGES
 from postroom.worker.core.decisions import GRANTS
 from postroom.worker.core.state import Scope, State, StateKey
+from postroom.worker.core.stop import RUN_STATS
+from postroom.worker.core.streaks import TOOL_STREAKS
 from postroom.worker.loop import Finish, Pen, Plain, Standing, Turn
 from postroom.worker.plan import Plan
 from postroom.worker.stage import KEYS, Stage
 
-STATS: StateKey[dict[str, Any], dict[str, Any]] = StateKey("__runtime.stats", {})
-STREAKS: StateKey[dict[str, Any], dict[str, Any]] = StateKey("__runtime.streaks", {})
 # Which agent's plugins were activated, and how often the final answer was sent back.
-ACTIVE: StateKey[str, str] = StateKey("__runtime.active_agent", "")
-REPAIRS: StateKey[int, int] = StateKey("__runtime.repairs", 0)
-OWN_KEYS: tuple[StateKey[Any, Any], ...] = (ACTIVE, REPAIRS, GRANTS, STATS, STREAKS, *KEYS)
+ACTIVE: StateKey[str, str] = StateKey("runtime.active_agent", "")
+REPAIRS: StateKey[int, int] = StateKey("runtime.repairs", 0)
+OWN_KEYS: tuple[StateKey[Any, Any], ...] = (
+    ACTIVE,
+    REPAIRS,
+    GRANTS,
+    RUN_STATS,
+    TOOL_STREAKS,
+    CONTEXT_MESSAGES,
+    *KEYS,
+)
 OWN = frozenset(key.name for key in OWN_KEYS)
 
 
@@ -55,7 +65,7 @@ class Scene:
         self.now = now_ms()
         memory = standing.memory if isinstance(standing.memory, Memory) else None
         self.resumed = memory is None
-        self.base = memory.state if memory and memory.plan is plan else _state(plan, standing)
+        self.base = memory.state if memory and memory.plan is plan and not standing.changed else _state(plan, standing)
         self.compaction = memory.compaction if memory else Compaction()
         self.cache = memory.cache if memory else Cache()
         self.summary: Summary | None = None
@@ -109,6 +119,10 @@ class Scene:
         self.summary = self.summary or await self.compaction.outcome()
         return self.turn(messages=messages, then=Finish(termination, result), **more)
 
+    def _new_grants(self) -> Plain:
+        before = self.base[GRANTS]
+        return {f"{PREFIX}{key}": grant for key, grant in self.state[GRANTS].items() if key not in before}
+
     def turn(self, **about: Any) -> Turn:
         """A turn with all that has come of this one."""
         state = self.state
@@ -118,7 +132,7 @@ class Scene:
             usage=self.usage,
             config="" if self.standing.config == self.plan.version else self.plan.version,
             run_state=state.changed_since(self.base, Scope.RUN),
-            thread_state=state.changed_since(self.base, Scope.THREAD),
+            thread_state={**state.changed_since(self.base, Scope.THREAD), **self._new_grants()},
             effects=self.stage.errands(),
             memory=Memory(self.plan, state, self.compaction, self.cache),
             **about,
@@ -129,7 +143,9 @@ def _state(plan: Plan, standing: Standing) -> State:
     """The state as Redis has it; what belongs to plugins this agent does not have stays where it is."""
     state = State().register((*OWN_KEYS, *plan.keys))
     stored: Mapping[str, Any] = {**standing.thread_state, **standing.run_state}
-    return State(state.keys, {name: value for name, value in stored.items() if name in state.keys})
+    values = {name: value for name, value in stored.items() if name in state.keys}
+    grants = {name.removeprefix(PREFIX): value for name, value in stored.items() if name.startswith(PREFIX)}
+    return State(state.keys, {**values, GRANTS.name: grants} if grants else values)
 
 
 def _shown(state: State) -> dict[str, Any]:

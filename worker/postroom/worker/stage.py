@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from postroom.mailbox.contracts import Termination
+from postroom.worker.core import actions
 from postroom.worker.core.calls import Intercept, OpenCall, strongest
 from postroom.worker.core.command import NOTHING, Action, Command, Effect, Phase, compatible, together
+from postroom.worker.core.context_messages import ContextMessage, add
 from postroom.worker.core.errors import ActionsWithoutEnd, LoopError, UnknownAction
 from postroom.worker.core.state import State, StateKey
 from postroom.worker.loop import Plain
@@ -20,9 +22,9 @@ log = logging.getLogger(__name__)
 MOST_ROUNDS = 16
 
 # Actions scheduled for a phase that has not come yet: they survive a change of worker.
-SCHEDULED: StateKey[list[list[Any]], list[list[Any]]] = StateKey("__runtime.scheduled", [])
+SCHEDULED: StateKey[list[list[Any]], list[list[Any]]] = StateKey("runtime.scheduled", [])
 FAILED: StateKey[list[list[Any]], list[Any]] = StateKey(
-    "__runtime.failed_actions", [], lambda old, new: [*old, new][-64:]
+    "runtime.failed_actions", [], lambda old, new: [*old, new][-64:]
 )
 KEYS: tuple[StateKey[Any, Any], ...] = (SCHEDULED, FAILED)
 
@@ -47,6 +49,8 @@ class Stage:
 
     def context(self, phase: Phase, **about: Any) -> HookContext:
         """What hooks of a phase get to see."""
+        if call := about.get("call"):
+            about["tool"] = self.plan.tools.get(call.name)
         return HookContext(phase=phase, state=self.state, sections=self.plan.sections, **{**self.about, **about})
 
     async def gather(self, phase: Phase, **about: Any) -> None:
@@ -156,9 +160,14 @@ class Stage:
     def _override(self, options: Plain) -> None:
         self.override |= options
 
+    def _add_context_message(self, message: Plain) -> None:
+        wanted = ContextMessage.model_validate(message)
+        self.state = self.state.apply((add(wanted, self.about["step"]),))
+
 
 _BUILT_IN: dict[str, Callable[[Stage, Any], None]] = {
-    "exclude_tool": Stage._exclude,
-    "include_only_tools": Stage._include_only,
-    "set_inference_override": Stage._override,
+    actions.EXCLUDE_TOOL: Stage._exclude,
+    actions.INCLUDE_ONLY_TOOLS: Stage._include_only,
+    actions.SET_INFERENCE_OVERRIDE: Stage._override,
+    actions.ADD_CONTEXT_MESSAGE: Stage._add_context_message,
 }

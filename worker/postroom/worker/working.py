@@ -12,12 +12,13 @@ from postroom.worker.core.decisions import GRANTS, granted, is_cancel, verdict
 from postroom.worker.core.errors import MergeConflict
 from postroom.worker.core.render import limited, result_message
 from postroom.worker.core.state import State, merged
-from postroom.worker.core.step import ending, handoff, segments
-from postroom.worker.core.streaks import Verdict, after_calls
+from postroom.worker.core.step import DENIED, ending, handoff, segments
+from postroom.worker.core.streaks import TOOL_STREAKS, GiveUp, GoOn, after_round
 from postroom.worker.loop import Continue, Plain, Turn, Wait
+from postroom.worker.model.base import CallDropped
 from postroom.worker.model.reply import Reply
 from postroom.worker.notes import by_id
-from postroom.worker.scene import STREAKS, Scene
+from postroom.worker.scene import Scene
 from postroom.worker.tools.base import ToolContext
 from postroom.worker.tools.execute import execute
 
@@ -192,11 +193,10 @@ async def settle(scene: Scene, calls: tuple[OpenCall, ...], before: tuple[Plain,
     """Every call has its result: they are stored in the order of the answer, and the step is over."""
     results = tuple(result_message(call.id, call.outcome) for call in calls if call.outcome)
     outputs = {call.id: call.outcome.full for call in calls if call.outcome and call.outcome.full}
-    streaks, verdict_ = after_calls(scene.state[STREAKS], calls, scene.plan.agent.behaviour.failures)
-    scene.accept(Command((STREAKS.update(streaks),)))
-    messages = (*before, *results, *_notes(reply, verdict_))
+    follows = _patience(scene, calls)
+    messages = (*before, *results, *_notes(reply, follows))
     end = ending(calls)
-    if not end and (stop := scene.stage.stop or _stopped(verdict_)):
+    if not end and (stop := scene.stage.stop or _stopped(follows)):
         end = stop, None
     if end:
         termination, result = end
@@ -205,12 +205,31 @@ async def settle(scene: Scene, calls: tuple[OpenCall, ...], before: tuple[Plain,
     return scene.turn(messages=messages, then=Continue(), agent=handoff(calls), outputs=outputs)
 
 
-def _stopped(verdict_: Verdict) -> Termination | None:
-    if not verdict_.stop:
+def _patience(scene: Scene, calls: tuple[OpenCall, ...]) -> GoOn | GiveUp:
+    """Whether the model may go on trying tools that fail; a person's no is not a failure of the tool."""
+    known = scene.state[TOOL_STREAKS]
+    outcomes = [(call.name, call.outcome) for call in calls if call.outcome and DENIED not in call.outcome.metadata]
+    streaks, follows = after_round(known, outcomes, scene.plan.agent.behaviour.failures)
+    if streaks != known:
+        scene.accept(Command((TOOL_STREAKS.update(streaks),)))
+    return follows
+
+
+def _stopped(follows: GoOn | GiveUp) -> Termination | None:
+    if isinstance(follows, GoOn):
         return None
-    return Termination(kind=TerminationKind.STOPPED, code="consecutive_tool_failures", message=verdict_.stop)
+    return Termination(kind=TerminationKind.STOPPED, code=follows.code, message=follows.reason)
 
 
-def _notes(reply: Reply | None, verdict_: Verdict) -> tuple[Plain, ...]:
-    words = [verdict_.note] if verdict_.note else []
-    return tuple({"role": "user", "content": [{"type": "text", "text": w}], "visibility": "internal"} for w in words)
+def _notes(reply: Reply | None, follows: GoOn | GiveUp) -> tuple[Plain, ...]:
+    """What the model is told besides the results."""
+    words = [f"Your call of {each.name} was lost: {each.reason}. Ask again if you need it." for each in _dropped(reply)]
+    if isinstance(follows, GoOn) and follows.note:
+        words.append(follows.note)
+    return tuple(
+        {"role": "user", "content": [{"type": "text", "text": each}], "visibility": "internal"} for each in words
+    )
+
+
+def _dropped(reply: Reply | None) -> tuple[CallDropped, ...]:
+    return reply.dropped if reply else ()

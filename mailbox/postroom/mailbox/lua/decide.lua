@@ -22,7 +22,7 @@ for i = 1, tonumber(take()) do
       call = redis.call('HGET', calls_key, 'call:' .. target) or target
     end
     local journal = read(calls_key, 'status:' .. call, 'ticket:' .. call, 'ticket_id:' .. call, 'expires:' .. call,
-      'decided:' .. call)
+      'decided:' .. call, 'key:' .. call)
     local ticket = journal['ticket:' .. call]
     local names_it = target == call or target == journal['ticket_id:' .. call]
     if ticket == '' or journal['status:' .. call] ~= 'suspended' or not names_it then
@@ -33,6 +33,9 @@ for i = 1, tonumber(take()) do
     end
     if ticket ~= 'open' or (tonumber(journal['expires:' .. call]) or now) < now then
       return refuse('EXPIRED', 'ticket ' .. target .. ' of run ' .. run .. ' expired at ' .. journal['expires:' .. call])
+    end
+    if action == 'allow_always' and journal['key:' .. call] == '' then
+      return refuse('NOKEY', 'ticket ' .. target .. ' of run ' .. run .. ' has no action key to remember; use allow_once')
     end
     fresh[call] = true
     fresh[#fresh + 1] = {call = call, target = target, id = id, action = action, by = by, body = body}

@@ -12,8 +12,9 @@ Plain = dict[str, Any]
 ALLOWS = frozenset({DecisionAction.ALLOW_ONCE, DecisionAction.ALLOW_ALWAYS, DecisionAction.ANSWER})
 
 # What was allowed for good on a thread: the action key of the ticket, and who said so in which decision.
+# Each is stored in a field of its own, so that one can be taken back while the thread is at work.
 GRANTS: StateKey[dict[str, Plain], dict[str, Plain]] = StateKey(
-    "__runtime.grants", {}, lambda old, new: {**old, **new}, Scope.THREAD, Merge.COMMUTATIVE
+    "runtime.grants", {}, lambda old, new: {**old, **new}, Scope.THREAD, Merge.COMMUTATIVE, persistent=False
 )
 
 

@@ -67,6 +67,16 @@ def parse(text: str) -> Pattern:
     return Pattern(name, kind, primary, conditions)
 
 
+@lru_cache(4096)
+def parse_conditions(text: str) -> tuple[Condition, ...]:
+    """Conditions as they stand between a pattern's brackets, for what is not a call."""
+    reader = _Reader(text.strip())
+    conditions = tuple(_conditions(reader))
+    if reader.place < len(reader.text):
+        raise reader.refused("expected ',' or nothing more")
+    return conditions
+
+
 def _name(reader: _Reader) -> tuple[str, NameKind]:
     if slashed := reader.take(_SLASHED):
         expression, closed = slashed.groups()

@@ -1,7 +1,7 @@
 """Permission: rules over tool calls, and which of them counts. A denial beats a leave, a leave beats a question."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -35,7 +35,7 @@ class RuleScope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What may happen with the calls of a pattern; two rules of one pattern are one rule, the later."""
+    """What may happen with the calls of a pattern."""
 
     pattern: Pattern
     behavior: Behavior
@@ -61,14 +61,14 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Ruleset:
-    """The rules that hold together, and what holds where they say nothing."""
+    """The rules that hold together, in any order, and what holds where they say nothing."""
 
     default: Behavior = Behavior.ASK
-    rules: Mapping[str, Rule] = field(default_factory=dict)
+    rules: tuple[Rule, ...] = ()
 
     def evaluate(self, tool: str, arguments: Mapping[str, Any]) -> Verdict:
         """What may happen with this call."""
-        matching = [rule for rule in self.rules.values() if rule.pattern.matches(tool, arguments)]
+        matching = [rule for rule in self.rules if rule.pattern.matches(tool, arguments)]
         found = max(matching, key=lambda rule: (_WEIGHT[rule.behavior], rule.pattern.specificity), default=None)
         return Verdict(found.behavior, found) if found else Verdict(self.default)
 
@@ -77,7 +77,7 @@ class Ruleset:
         return [tool for tool in tools if self._never(tool)]
 
     def _never(self, tool: str) -> bool:
-        about = [rule for rule in self.rules.values() if rule.pattern.names(tool)]
+        about = [rule for rule in self.rules if rule.pattern.names(tool)]
         if any(rule.behavior is Behavior.DENY and rule.pattern.unconditional for rule in about):
             return True
         return self.default is Behavior.DENY and all(rule.behavior is Behavior.DENY for rule in about)
@@ -91,6 +91,7 @@ def rule(tool: str, behavior: str, scope: str = RuleScope.PROJECT) -> Rule:
     return Rule(pattern, Behavior(behavior), RuleScope(scope))
 
 
-def ruleset(default: Behavior, *layers: Iterable[Rule]) -> Ruleset:
-    """Rules in layers; one of a later layer replaces that of the same pattern."""
-    return Ruleset(default, {each.key: each for layer in layers for each in layer})
+def replaced(rules: Iterable[Rule], newer: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The rules, with a newer one in place of each of the same pattern."""
+    by_key = {each.key: each for each in newer}
+    return (*(each for each in rules if each.key not in by_key), *by_key.values())

@@ -16,7 +16,7 @@ def result_text(outcome: Outcome) -> str:
         return outcome.message
     if isinstance(outcome.data, str):
         return outcome.data
-    return "" if outcome.data is None else json.dumps(outcome.data, ensure_ascii=False, separators=(", ", ": "))
+    return json.dumps(outcome.data, ensure_ascii=False, separators=(",", ":"))
 
 
 def result_message(call_id: str, outcome: Outcome) -> Plain:

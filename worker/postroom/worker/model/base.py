@@ -130,6 +130,7 @@ class Limits:
     input_price: float | None = None
     output_price: float | None = None
     cached_input_price: float | None = None
+    cache_write_price: float | None = None
 
 
 class Model(Protocol):

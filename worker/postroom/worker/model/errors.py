@@ -6,14 +6,17 @@ ModelError
 │   ├── RateLimited
 │   ├── Overloaded
 │   ├── ModelTimeout
+│   ├── ModelUnreachable
 │   └── StreamInterrupted
 ├── Permanent                 the same request will fail again
 │   ├── ContextOverflow
 │   ├── RequestRejected
 │   ├── Unauthorized
 │   ├── ModelNotFound
+│   ├── QuotaExhausted
 │   └── ContentFiltered
 └── Unavailable               nobody is left to ask
+    ├── CircuitOpen
     ├── AllModelsUnavailable
     └── PoolAttemptsExhausted
 """
@@ -62,6 +65,12 @@ class ModelTimeout(Transient):
     code = "model_timeout"
 
 
+class ModelUnreachable(Transient):
+    """Nobody answers at the provider's address."""
+
+    code = "model_unreachable"
+
+
 class StreamInterrupted(Transient):
     """The answer broke off."""
 
@@ -98,6 +107,12 @@ class ModelNotFound(Permanent):
     code = "model_not_found"
 
 
+class QuotaExhausted(Permanent):
+    """What was paid for is used up."""
+
+    code = "model_quota_exhausted"
+
+
 class ContentFiltered(Permanent):
     """The provider refuses the content."""
 
@@ -110,13 +125,22 @@ class Unavailable(ModelError):
     code = "model_unavailable"
 
 
+class CircuitOpen(Unavailable):
+    """The model failed too often just now and is left alone for a while."""
+
+    code = "model_circuit_open"
+    retryable = True
+
+
 class AllModelsUnavailable(Unavailable):
     """Every member of a pool is out of order."""
 
     code = "model_all_unavailable"
+    retryable = True
 
 
 class PoolAttemptsExhausted(Unavailable):
     """A pool has switched as often as it may."""
 
     code = "model_pool_exhausted"
+    retryable = True

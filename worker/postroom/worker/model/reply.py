@@ -45,7 +45,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What has been said so far; `stop` is None while the model is still talking."""
+    """What has been said so far; `stop` is None while the model is still talking.
+
+    `content` is words and reasoning in the order they came.
+    """
 
     text: str = ""
     thoughts: tuple[Plain, ...] = ()
@@ -53,6 +56,7 @@ class Reply:
     dropped: tuple[CallDropped, ...] = ()
     usage: Usage = field(default_factory=Usage)
     stop: StopReason | None = None
+    content: tuple[Plain, ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -60,14 +64,21 @@ class Reply:
         return not self.text.strip() and not self.calls
 
     def as_message(self) -> Plain:
-        """As it stands in the log: reasoning, words, calls."""
-        words = [{"type": "text", "text": self.text}] if self.text else []
+        """As it stands in the log: reasoning and words, then calls."""
         message: Plain = {"role": "assistant"}
-        if content := [*self.thoughts, *words]:
+        if content := self._blocks():
             message["content"] = content
         if self.calls:
             message["tool_calls"] = [call.as_dict() for call in self.calls]
         return message
+
+    def _blocks(self) -> list[Plain]:
+        words = "".join(block["text"] for block in self.content if block["type"] == "text")
+        thoughts = tuple(block for block in self.content if block["type"] == "thinking")
+        if (words, thoughts) == (self.text, self.thoughts):
+            return list(self.content)
+        # Somebody changed the words since: where in between the reasoning stood is no longer known.
+        return [*self.thoughts, *([{"type": "text", "text": self.text}] if self.text else [])]
 
 
 class Listener:
@@ -78,8 +89,7 @@ class Listener:
         self._clear()
 
     def _clear(self) -> None:
-        self._text: list[str] = []
-        self._thoughts: list[Plain] = []
+        self._content: list[tuple[str, list[str], str | None]] = []
         self._calls: dict[str, list[str]] = {}
         self._dropped: list[CallDropped] = []
         self._stop: StopReason | None = None
@@ -88,9 +98,9 @@ class Listener:
         """Takes one part in."""
         match part:
             case TextPart(text):
-                self._text.append(text)
+                self._add("text", text)
             case ReasoningPart(text, signature):
-                self._reason(text, signature)
+                self._add("thinking", text, signature)
             case CallPart(call_id, name, arguments):
                 known = self._calls.setdefault(call_id, [name])
                 known[0] = known[0] or name
@@ -105,19 +115,27 @@ class Listener:
             case Stop(reason):
                 self._stop = reason
 
-    def _reason(self, text: str, signature: str | None) -> None:
+    def _add(self, kind: str, text: str, signature: str | None = None) -> None:
         # A signature closes a block of reasoning: what follows is another one.
-        if not self._thoughts or "signature" in self._thoughts[-1]:
-            self._thoughts.append({"type": "thinking", "text": ""})
-        self._thoughts[-1]["text"] += text
+        last = self._content[-1] if self._content else None
+        if last is None or last[0] != kind or last[2] is not None:
+            last = (kind, [], None)
+            self._content.append(last)
+        last[1].append(text)
         if signature is not None:
-            self._thoughts[-1]["signature"] = signature
+            self._content[-1] = (kind, last[1], signature)
 
     def reply(self) -> Reply:
         """The answer as far as it was heard."""
         calls = tuple(Call(call_id, name, "".join(pieces)) for call_id, (name, *pieces) in self._calls.items())
-        thoughts = tuple(dict(thought) for thought in self._thoughts)
-        return Reply("".join(self._text), thoughts, calls, tuple(self._dropped), self._usage, self._stop)
+        content = tuple(_block(*block) for block in self._content)
+        text = "".join(block["text"] for block in content if block["type"] == "text")
+        thoughts = tuple(block for block in content if block["type"] == "thinking")
+        return Reply(text, thoughts, calls, tuple(self._dropped), self._usage, self._stop, content)
+
+
+def _block(kind: str, pieces: list[str], signature: str | None) -> Plain:
+    return {"type": kind, "text": "".join(pieces)} | ({} if signature is None else {"signature": signature})
 
 
 def joined(first: Reply, second: Reply) -> Reply:
@@ -129,7 +147,16 @@ def joined(first: Reply, second: Reply) -> Reply:
         calls=first.calls + second.calls,
         dropped=first.dropped + second.dropped,
         usage=first.usage + second.usage,
+        content=_merged(first.content, second.content),
     )
+
+
+def _merged(first: tuple[Plain, ...], second: tuple[Plain, ...]) -> tuple[Plain, ...]:
+    """The blocks of both; words that were broken off go on in one block."""
+    if first and second and first[-1]["type"] == second[0]["type"] == "text":
+        seam = {"type": "text", "text": first[-1]["text"] + second[0]["text"]}
+        return (*first[:-1], seam, *second[1:])
+    return first + second
 
 
 def whole(parts: Iterable[Part]) -> Reply:

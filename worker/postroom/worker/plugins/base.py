@@ -21,7 +21,7 @@ Config = TypeVar("Config", bound=BaseModel)
 class HookContext:
     """What a hook sees: a frozen picture of the run, and in the phases of one call or one answer, that call or answer.
 
-    `now` is in milliseconds. `tools` are the names a model may use in this step.
+    `now` is in milliseconds. `tools` are the names a model may use in this step, `tool` is the one that is called.
     """
 
     phase: Phase
@@ -37,6 +37,7 @@ class HookContext:
     tools: tuple[str, ...] = ()
     reply: Reply | None = None
     call: OpenCall | None = None
+    tool: Tool | None = None
     outcome: Outcome | None = None
 
     @property

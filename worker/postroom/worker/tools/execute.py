@@ -71,19 +71,6 @@ def not_found(name: str) -> Outcome:
     return failure("not_found", f"tool '{name}' not found")
 
 
-def result_text(outcome: Outcome, cut: Callable[[str], str] = str) -> str:
-    """What the model sees, after `cut` has made it fit."""
-    return cut(_readable(outcome))
-
-
-def _readable(outcome: Outcome) -> str:
-    if outcome.message is not None:
-        return outcome.message
-    if isinstance(outcome.data, str):
-        return outcome.data
-    return json.dumps(outcome.data, ensure_ascii=False, separators=(",", ":"))
-
-
 def _answered(context: ToolContext) -> Outcome | None:
     ticket, decision = context.ticket, context.decision
     if ticket and decision and ticket.resume_mode is ResumeMode.USE_DECISION_AS_TOOL_RESULT:

@@ -1,20 +1,9 @@
 """Frontend tools: described in the request, carried out by the client, whose answer is the result."""
 
-from pydantic import Field
-
-from postroom.mailbox.contract import Contract, ToolName
-from postroom.mailbox.contracts import ResumeMode
+from postroom.mailbox.contracts import FrontendTool, ResumeMode
 from postroom.worker.core.calls import Outcome
 from postroom.worker.tools.base import Plain, Tool, ToolContext
 from postroom.worker.tools.results import Suspend, outcome_of
-
-
-class FrontendTool(Contract):
-    """A tool as a client describes it; `parameters` is a JSON schema."""
-
-    name: ToolName
-    description: str = ""
-    parameters: Plain = Field(default_factory=lambda: {"type": "object", "properties": {}})
 
 
 def frontend_tool(descriptor: FrontendTool) -> Tool:

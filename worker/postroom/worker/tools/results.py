@@ -111,11 +111,11 @@ def _ticket_id(context: ToolContext) -> str:
     return f"{first}.{int(earlier[len(first) + 1 :] or 1) + 1}"
 
 
-_REFUSALS = frozenset({DecisionAction.DENY, DecisionAction.DENY_AND_STOP, DecisionAction.CANCEL})
+REFUSALS = frozenset({DecisionAction.DENY, DecisionAction.DENY_AND_STOP, DecisionAction.CANCEL})
 
 
 def decided(decision: Decision) -> Outcome:
     """What became of a call whose result is a person's answer."""
-    if decision.action in _REFUSALS:
+    if decision.action in REFUSALS:
         return failure("denied", decision.reason or "the request was turned down", by=decision.by)
     return Outcome("success", decision.result)
