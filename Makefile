@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check lint types contracts chaos bench bench-fleet clean
+.PHONY: demo test check lint types contracts chaos bench bench-fleet bench-loop clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -31,6 +31,9 @@ chaos: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/redis_layer.py
+
+bench-loop: $(READY)
+	$(BIN)/python benchmarks/loop.py
 
 bench-fleet: $(READY)
 	$(BIN)/python benchmarks/fleet.py

@@ -20,9 +20,6 @@ from postroom.worker.model.scripted import ScriptedModel
 from postroom.worker.process import Worker, new_name
 from postroom.worker.tools import tool
 
-# The worker's slots are fixed when it starts.
-LANES = 64
-
 
 @tool
 async def add(a: int, b: int) -> int:
@@ -38,9 +35,9 @@ def app() -> App:
 
 
 @asynccontextmanager
-async def opened(keep: str, url: str, folder: Path) -> AsyncIterator[turns.Many]:
+async def opened(keep: str, url: str, folder: Path, lanes: int) -> AsyncIterator[turns.Many]:
     """A worker at work; when it has left, every run must have ended with the answer."""
-    worker = Worker(url, app(), Settings(), ["default"], LANES, new_name())
+    worker = Worker(url, app(), Settings(), ["default"], lanes, new_name())
     working = asyncio.create_task(worker.run())
     threads: list[str] = []
     async with AsyncDispatcher(url) as dispatcher:
@@ -51,7 +48,7 @@ async def opened(keep: str, url: str, folder: Path) -> AsyncIterator[turns.Many]
                 threads.append(thread)
                 await dispatcher.submit("clerk", turns.QUESTION, thread=thread)
 
-        async def many(count: int, lanes: int) -> None:
+        async def many(count: int) -> None:
             goal = worker.answered + count
             shares = [count // lanes + (lane < count % lanes) for lane in range(lanes)]
             await asyncio.gather(*map(submit, shares))

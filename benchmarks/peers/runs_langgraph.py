@@ -55,7 +55,7 @@ async def saver(keep, url, folder):
 
 
 @asynccontextmanager
-async def opened(keep, url, folder):
+async def opened(keep, url, folder, lanes):
     async with saver(keep, url, folder) as checkpointer:
         agent = create_agent(Fake(), [add], system_prompt=turns.ADVICE, checkpointer=checkpointer)
         how = {} if checkpointer is None else {"durability": "sync"}
@@ -66,7 +66,7 @@ async def opened(keep, url, folder):
             done = await agent.ainvoke(asked, config, **how)
             return done["messages"][-1].content
 
-        yield turns.in_lanes(one)
+        yield turns.in_lanes(one, lanes)
 
 
 if __name__ == "__main__":

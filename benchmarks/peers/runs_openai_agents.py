@@ -37,7 +37,7 @@ class Fake(Model):
 
 
 @asynccontextmanager
-async def opened(keep, url, folder):
+async def opened(keep, url, folder, lanes):
     agent = Agent(name="clerk", instructions=turns.ADVICE, model=Fake(), tools=[add])
     config = RunConfig(tracing_disabled=True)
     async with AsyncExitStack() as stack:
@@ -60,7 +60,7 @@ async def opened(keep, url, folder):
                 if keep == "sqlite":
                     kept.close()
 
-        yield turns.in_lanes(one)
+        yield turns.in_lanes(one, lanes)
 
 
 if __name__ == "__main__":

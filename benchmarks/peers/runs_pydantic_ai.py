@@ -21,13 +21,13 @@ async def add(a: int, b: int) -> int:
 
 
 @asynccontextmanager
-async def opened(keep, url, folder):
+async def opened(keep, url, folder, lanes):
     agent = Agent(FunctionModel(answer), instructions=turns.ADVICE, tools=[add])
 
     async def one(number):
         return (await agent.run(turns.QUESTION)).output
 
-    yield turns.in_lanes(one)
+    yield turns.in_lanes(one, lanes)
 
 
 if __name__ == "__main__":

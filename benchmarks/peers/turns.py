@@ -15,17 +15,17 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 QUESTION, ADVICE, CALL, ANSWER = "What is 2 + 3?", "Be brief.", "call-1", "It is 5."
-# Carries out so many runs, so many at a time.
-Many = Callable[[int, int], Awaitable[None]]
-# Opens a contender: what it keeps runs in, the server, a folder that is gone afterwards.
-Open = Callable[[str, str, Path], AbstractAsyncContextManager[Many]]
+# Carries out so many runs.
+Many = Callable[[int], Awaitable[None]]
+# Opens a contender: what it keeps runs in, the server, a folder that is gone afterwards, how many runs at a time.
+Open = Callable[[str, str, Path, int], AbstractAsyncContextManager[Many]]
 
 
-def in_lanes(one: Callable[[int], Awaitable[str]]) -> Many:
+def in_lanes(one: Callable[[int], Awaitable[str]], lanes: int) -> Many:
     """Many runs made of single ones, each with a number of its own; each must end with the answer."""
     numbers = itertools.count()
 
-    async def many(count: int, lanes: int) -> None:
+    async def many(count: int) -> None:
         left = itertools.islice(numbers, count)
 
         async def lane() -> None:
@@ -41,11 +41,11 @@ def in_lanes(one: Callable[[int], Awaitable[str]]) -> Many:
 
 async def _turn(opened: Open, keep: str, url: str, count: int, lanes: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        async with opened(keep, url, Path(folder)) as many:
+        async with opened(keep, url, Path(folder), lanes) as many:
             # What is imported or compiled at the first use belongs to nobody's turn.
-            await many(lanes, lanes)
+            await many(lanes)
             cpu, began = time.process_time(), time.perf_counter()
-            await many(count, lanes)
+            await many(count)
             return {"took": time.perf_counter() - began, "cpu": time.process_time() - cpu}
 
 
