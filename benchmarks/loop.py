@@ -233,8 +233,8 @@ def main() -> int:
             code = compete(seats, client, given.rounds or rounds, seconds, given.lanes, figures)
         client.config_set("appendfsync", "everysec")
         client.flushall()
+        report([contender.name for contender in contenders], figures)
         costs = loop_cost.measure(server.url, client, quick=given.quick)
-    report([contender.name for contender in contenders], figures)
     loop_cost.report(costs)
     held = bars(peers, figures)
     held = loop_cost.bars(costs) and held

@@ -1,14 +1,15 @@
 """What a step of the agent loop costs, and whether the five-hundredth costs more than the fiftieth.
 
 One worker's desk and one run at a time. Round trips are counted where they leave the process, commands and bytes where
-they reach the server. In the long run the model is shown a window of bounded size, so that what it is sent does not grow:
-what is left is the loop's own. Times are medians over several long runs, step by step.
+they reach the server. In the long run the model is shown a window of bounded size, so that what it is sent does not
+grow: what is left is the loop's own. Times are medians over several long runs, step by step.
 """
 
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import redis
@@ -30,6 +31,8 @@ from postroom.worker.tools import tool
 # Some forty messages fit; the window is full long before the fit begins.
 WINDOW = ContextPolicy(max_context_tokens=3_000, max_output_tokens=1_000)
 SETTLED = 60
+# Nobody renews it here.
+LONG_LEASE = Settings(lease_ms=3_600_000)
 GROWTH = 0.10
 _OWN = frozenset({"cmdstat_info", "cmdstat_config|resetstat", "cmdstat_evalsha"})
 
@@ -80,7 +83,7 @@ class Counter:
     async def run(self, steps: int, look: Callable[[], None] = lambda: None) -> tuple[int, int]:
         """Round trips and commands of one run behind its claim."""
         client = await connect_async(self.url)
-        desk = Desk(Group(client), clerk(steps, look), Settings(), "bench")
+        desk = Desk(Group(client), clerk(steps, look), LONG_LEASE, "bench")
         thread = f"thread-{time.monotonic_ns()}"
         run = self.dispatcher.submit("clerk", "What is 2 + 3?", thread=thread)
         before = 0, 0
@@ -136,7 +139,7 @@ async def _measured(counter: Counter, steps: int, repeats: int) -> Costs:
 
 
 def _differences(values: list[Any]) -> list[float]:
-    return [later - earlier for earlier, later in zip(values, values[1:], strict=False)]
+    return [later - earlier for earlier, later in pairwise(values)]
 
 
 def measure(url: str, client: redis.Redis, *, quick: bool = False) -> Costs:
