@@ -135,8 +135,9 @@ class Fleet(RuleBasedStateMachine):
         worker=st.sampled_from(WORKERS),
         which=st.integers(0, 20),
         head=st.sampled_from([True, True, True, False]),
+        again=st.booleans(),
     )
-    def claim(self, where: int, worker: str, which: int, head: bool) -> None:
+    def claim(self, where: int, worker: str, which: int, head: bool, again: bool) -> None:
         thread = self.pick(where)
         model = self.model(thread)
         names = list(model.runs)
@@ -144,7 +145,7 @@ class Fleet(RuleBasedStateMachine):
         if head:
             run = model.open or (model.lane or [run])[0]
         expected = model.claim(run, worker, LEASE)
-        found = self.ask(lock.claim(thread, run, worker, LEASE, self.now))
+        found = self.ask(lock.claim(thread, run, worker, LEASE, self.fresh("a"), self.now), again)
         if not expected:
             assert found == NothingToDo.code
             return
@@ -217,7 +218,7 @@ class Fleet(RuleBasedStateMachine):
 
     @rule(where=threads_, worker=st.sampled_from(WORKERS), read=st.booleans(), again=st.booleans())
     def claim_and_commit(self, where: int, worker: str, read: bool, again: bool) -> None:
-        self.claim(where, worker, 0, True)
+        self.claim(where, worker, 0, True, again)
         if self.beliefs:
             self.commit(0, read, again)
 

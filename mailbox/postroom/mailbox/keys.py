@@ -9,6 +9,8 @@ WATCH: Final = "postroom:watch"
 THREADS: Final = "postroom:threads"
 RUNS: Final = "postroom:runs"
 DEAD: Final = "postroom:dead"
+OWED: Final = "postroom:deliveries"
+UNDELIVERED: Final = "postroom:undelivered"
 
 MAX_ID_BYTES: Final = 256
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -92,6 +94,11 @@ def run_state(thread_id: str, run_id: str) -> str:
     return f"{run(thread_id, run_id)}:state"
 
 
+def outputs(thread_id: str, run_id: str) -> str:
+    """Whole results of tools that were too long for the log, by step and call."""
+    return f"{run(thread_id, run_id)}:outputs"
+
+
 def events(thread_id: str, run_id: str) -> str:
     """The event journal."""
     return f"{run(thread_id, run_id)}:events"
@@ -110,6 +117,11 @@ def dedupe_mail(thread_id: str, mail_id: str) -> str:
 def run_index(run_id: str) -> str:
     """Run id → thread id."""
     return f"postroom:run:{run_id}"
+
+
+def delivery(delivery_id: str) -> str:
+    """What is owed to a webhook: which event of which run, and how it went so far."""
+    return f"postroom:delivery:{delivery_id}"
 
 
 def control(worker: str) -> str:

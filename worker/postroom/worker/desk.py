@@ -1,21 +1,27 @@
 """What the activations of one process share, and the runs it holds."""
 
 import asyncio
+import itertools
 import logging
+import random
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom.mailbox import lock
 from postroom.mailbox.commit import Owner
+from postroom.mailbox.connect import LOST_CONNECTION
 from postroom.mailbox.errors import NothingToDo
 from postroom.mailbox.group import Group
+from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
 
 if TYPE_CHECKING:
     from postroom.worker.app import App
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def _pass(_: str) -> None:
@@ -64,12 +70,22 @@ class Desk:
     active: dict[str, Active] = field(default_factory=dict)
     draining: bool = False
     reach: Callable[[str], None] = _pass
+    activations: "itertools.count[int]" = field(default_factory=itertools.count)
     errands: set["asyncio.Task[None]"] = field(default_factory=set)
 
-    async def claim(self, thread_id: str, run_id: str) -> lock.Claim | None:
-        """The thread, or None when there is nothing to do for us."""
+    async def claim(self, thread_id: str, run_id: str) -> tuple[lock.Claim, float] | None:
+        """The thread and when we asked for it, or None when there is nothing to do for us."""
+        asked_at = time.monotonic()
+
+        def once_more() -> bool:
+            nonlocal asked_at
+            asked_at = time.monotonic()
+            return not self.draining
+
+        number = str(next(self.activations))
+        op = lock.claim(thread_id, run_id, self.worker, self.settings.lease_ms, number)
         try:
-            return await self.group.run(lock.claim(thread_id, run_id, self.worker, self.settings.lease_ms))
+            return await persist(self.group, op, f"claim of run {run_id}", once_more), asked_at
         except NothingToDo as reason:
             log.debug("nothing to do: %s", reason)
             return None
@@ -91,3 +107,17 @@ async def _carried_out(effect: Callable[[], Awaitable[None]]) -> None:
         await effect()
     except Exception:
         log.exception("an effect failed")
+
+
+async def persist(group: Group, op: Op[T], what: str, once_more: Callable[[], bool]) -> T:
+    """Runs an op that counts once however often it is said, until the server answers or there is no `once_more`."""
+    pause = 0.05
+    while True:
+        try:
+            return await group.run(op)
+        except LOST_CONNECTION as error:
+            if not once_more():
+                raise
+            log.warning("%s: %s, trying again", what, error)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
+            pause = min(pause * 2, 1.0)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from postroom.mailbox import scripts
-from postroom.mailbox.connect import connect_async
+from postroom.mailbox.connect import LOST_CONNECTION, connect_async
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.group import Group
 from postroom.mailbox.settings import Settings
@@ -15,7 +15,6 @@ from postroom.worker import app
 from postroom.worker.activation import activate
 from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all
-from postroom.worker.pen import LOST_CONNECTION
 
 Handler = Callable[[Desk, str, str], Awaitable[None]]
 

@@ -40,6 +40,13 @@ end
 
 local function run_key_of(run) return base .. 'run:' .. run end
 
+-- A whole hash: flat, as Redis tells it, and by name.
+local function read_all(hash)
+  local flat, found = redis.call('HGETALL', hash), {}
+  for i = 1, #flat, 2 do found[flat[i]] = flat[i + 1] end
+  return flat, found
+end
+
 -- Fields of a hash by name, empty where unset.
 local function read(hash, ...)
   local values = redis.call('HMGET', hash, ...)
