@@ -3,12 +3,13 @@
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from postroom.dispatcher import Dispatcher
 from postroom.mailbox import codec, keys, ops, records, watch
 from postroom.mailbox.connect import connect_async
 from postroom.mailbox.group import Group
+from postroom.mailbox.ops import Op, hash_fields
 from postroom.mailbox.settings import Settings
 from postroom.worker.activation import activate
 from postroom.worker.app import App
@@ -33,7 +34,7 @@ class Office:
         self.points: list[str] = []
         self.look: Callable[[str], None] = lambda _: None
 
-    def __enter__(self) -> "Office":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -139,13 +140,10 @@ class Office:
 
     def state(self, run_id: str) -> Plain:
         """What plugins keep, of the thread and of the run."""
-        client, thread = self.dispatcher.client, self.thread
-        of_thread = ops.run(client, records.get_state(thread))
-        of_run = client.hgetall(f"{keys.run(thread, run_id)}:state")
-        return {
-            **{name: codec.decode(value) for name, value in of_thread.items()},
-            **{name.decode(): codec.decode(value) for name, value in of_run.items()},
-        }
+        client = self.dispatcher.client
+        of_run = Op(("HGETALL", keys.run_state(self.thread, run_id)), hash_fields)
+        stored = {**ops.run(client, records.get_state(self.thread)), **ops.run(client, of_run)}
+        return {name: codec.decode(value) for name, value in stored.items()}
 
     def words(self) -> list[tuple[str, str]]:
         """Who said what."""

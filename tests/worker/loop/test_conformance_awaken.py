@@ -28,16 +28,8 @@ from postroom.worker.model.scripted import ScriptedModel
 from postroom.worker.plugins.base import HookContext, Plugin, Registrar
 from postroom.worker.plugins.permission import Permission, permit
 from postroom.worker.tools import Handoff, Output, ToolContext, tool
-from tests.worker.loop.office import Office, Plain, in_order, valid
-
-done: list[str] = []
-
-
-@tool(idempotent=True)
-def look(ctx: ToolContext) -> str:
-    """Looks."""
-    done.append(ctx.call_id)
-    return "seen"
+from tests.worker.loop.clerk import Clerk, calls, done, look, pay
+from tests.worker.loop.office import Office, Plain
 
 
 @tool
@@ -47,51 +39,20 @@ def push(ctx: ToolContext) -> str:
     return "pushed"
 
 
-@tool(needs_approval=True)
-def pay(ctx: ToolContext) -> str:
-    """Somebody is asked first."""
-    done.append(ctx.call_id)
-    return "paid"
-
-
-def _calls(*names: str) -> Plain:
-    return {"calls": [{"name": name} for name in names]}
-
-
-def _office(url: str, script: Any, *more: Agent, **agent: Any) -> Office:
-    done.clear()
-    model = ScriptedModel(script)
-    return Office(url, App([Agent("clerk", **{"model": model, "tools": (look, push, pay), **agent}), *more]))
-
-
-def _whole(office: Office, run: str) -> None:
-    """What holds at every end of every story (point 20): order, one end, no gap wherever one begins to read."""
-    valid(office.log())
-    told = list(office.dispatcher.events(run, live=False))
-    types = [entry.event["type"] for entry in told]
-    in_order(types)
-    assert types.count("run_finish") == (office.record(run).status == "done")
-    for cursor in range(len(told) + 1):
-        assert list(office.dispatcher.events(run, after=cursor, live=False)) == told[cursor:]
-
-
-def _ended(office: Office, run: str, kind: str, code: str | None = None) -> None:
-    record = office.record(run)
-    assert (record.status, record.termination.kind, record.termination.code) == ("done", kind, code)
-    _whole(office, run)
+TOOLS = (look, push, pay)
 
 
 def test_01_two_workers_claim_at_once(server_url: str) -> None:
-    with _office(server_url, [_calls("look", "push"), "Done."]) as office:
+    with Clerk(server_url, [calls("look", "push"), "Done."], tools=TOOLS) as office:
         run = office.submit()
         office.race(run, 3)
         assert done == ["call-1-1", "call-1-2"]
         assert office.points.count("claimed") == 1
-        _ended(office, run, "natural_end")
+        office.ended(run, "natural_end")
 
 
 def test_02_a_worker_dies_after_its_first_step(server_url: str) -> None:
-    with _office(server_url, [_calls("look"), "Done."]) as office:
+    with Clerk(server_url, [calls("look"), "Done."]) as office:
         run = office.submit()
         assert office.serve(run, "after_commit", nth=2)
         assert office.record(run).step == 1
@@ -99,12 +60,12 @@ def test_02_a_worker_dies_after_its_first_step(server_url: str) -> None:
         assert office.record(run).step == 2
         assert [role for role, _ in office.words()] == ["user", "assistant", "tool", "assistant"]
         assert done == ["call-1-1"]
-        _ended(office, run, "natural_end")
+        office.ended(run, "natural_end")
 
 
 @pytest.mark.parametrize("point", ["tool_started", "tool_finished"])
 def test_03_a_worker_dies_during_a_tool(server_url: str, point: str) -> None:
-    with _office(server_url, [_calls("look"), _calls("push"), "Done."]) as office:
+    with Clerk(server_url, [calls("look"), calls("push"), "Done."], tools=TOOLS) as office:
         run = office.submit()
         assert office.serve(run, point)
         assert office.serve(run, point, nth=2)
@@ -113,12 +74,12 @@ def test_03_a_worker_dies_during_a_tool(server_url: str, point: str) -> None:
         assert results[0] == "seen", "what may be repeated is"
         assert "not known" in results[1], "of the other the model is told"
         assert done.count("call-2-1") <= 1
-        _ended(office, run, "natural_end")
+        office.ended(run, "natural_end")
 
 
 @pytest.mark.parametrize("point", ["before_suspend", "after_commit"])
 def test_04_a_worker_dies_as_its_run_begins_to_wait(server_url: str, point: str) -> None:
-    with _office(server_url, [_calls("pay"), "Done."]) as office:
+    with Clerk(server_url, [calls("pay"), "Done."]) as office:
         run = office.submit()
         assert office.serve(run, point)
         office.serve(run)
@@ -127,11 +88,11 @@ def test_04_a_worker_dies_as_its_run_begins_to_wait(server_url: str, point: str)
         office.dispatcher.decide(run, "call-1-1", "allow_once")
         office.serve(run)
         assert done == ["call-1-1"]
-        _ended(office, run, "natural_end")
+        office.ended(run, "natural_end")
 
 
 def test_04_a_waiting_run_that_is_looked_at_again_keeps_waiting(server_url: str) -> None:
-    with _office(server_url, [_calls("pay"), "Done."]) as office:
+    with Clerk(server_url, [calls("pay"), "Done."]) as office:
         run = office.run()
         told = office.events(run)
         office.serve(run)
@@ -140,20 +101,20 @@ def test_04_a_waiting_run_that_is_looked_at_again_keeps_waiting(server_url: str)
         assert (office.record(run).status, office.events(run)) == ("waiting", told)
         office.dispatcher.decide(run, "call-1-1", "allow_once")
         office.serve(run)
-        _ended(office, run, "natural_end")
+        office.ended(run, "natural_end")
 
 
 def test_05_one_of_two_calls_is_decided(server_url: str) -> None:
-    with _office(server_url, [_calls("pay", "pay"), "Done."]) as office:
+    with Clerk(server_url, [calls("pay", "pay"), "Done."]) as office:
         run = office.run()
         office.dispatcher.decide(run, "call-1-2", "allow_once")
         office.serve(run)
         assert (office.record(run).status, done) == ("waiting", ["call-1-2"])
-        _whole(office, run)
+        office.whole(run)
         office.dispatcher.decide(run, "call-1-1", "allow_once")
         office.serve(run)
         assert done == ["call-1-2", "call-1-1"]
-        _ended(office, run, "natural_end")
+        office.ended(run, "natural_end")
 
 
 def test_05_one_of_two_calls_is_decided_while_a_worker_is_there(server_url: str) -> None:
@@ -164,12 +125,12 @@ def test_05_one_of_two_calls_is_decided_while_a_worker_is_there(server_url: str)
             await dispatcher.decide(ctx.run_id, "call-1-1", "allow_once")
         return "ok"
 
-    with _office(server_url, [_calls("pay", "pay", "meanwhile"), "Done."], tools=(pay, meanwhile)) as office:
+    with Clerk(server_url, [calls("pay", "pay", "meanwhile"), "Done."], tools=(pay, meanwhile)) as office:
         run = office.run()
         assert (office.record(run).status, done) == ("waiting", ["call-1-1"])
         office.dispatcher.decide(run, "call-1-2", "deny")
         office.serve(run)
-        _ended(office, run, "natural_end")
+        office.ended(run, "natural_end")
 
 
 def test_06_a_rule_denies_what_was_approved_meanwhile(server_url: str) -> None:
@@ -179,19 +140,19 @@ def test_06_a_rule_denies_what_was_approved_meanwhile(server_url: str) -> None:
         return Output("forbidden", updates=[permit("push", Behavior.DENY)])
 
     section = {"permission": {"default_behavior": "allow", "rules": [{"tool": "push", "behavior": "ask"}]}}
-    script = [_calls("push", "forbid"), "Done."]
+    script = [calls("push", "forbid"), "Done."]
     plugins = [Permission()]
-    with _office(server_url, script, tools=(push, forbid), plugins=plugins, sections=section) as office:
+    with Clerk(server_url, script, tools=(push, forbid), plugins=plugins, sections=section) as office:
         run = office.run()
         assert office.record(run).status == "waiting"
         office.dispatcher.decide(run, "call-1-1", "allow_once")
         office.serve(run)
         assert done == []
-        _ended(office, run, "blocked", "blocked")
+        office.ended(run, "blocked", "blocked")
 
 
 def test_07_a_decision_counts_once_and_a_stale_one_not_at_all(server_url: str) -> None:
-    with _office(server_url, [_calls("pay"), _calls("pay"), "Done."]) as office:
+    with Clerk(server_url, [calls("pay"), calls("pay"), "Done."]) as office:
         run = office.run()
         for _ in range(2):
             office.dispatcher.decide(run, "call-1-1", "allow_once", decision_id="d1")
@@ -208,11 +169,11 @@ def test_07_a_decision_counts_once_and_a_stale_one_not_at_all(server_url: str) -
         assert (office.record(run).status, done) == ("waiting", ["call-1-1"])
         office.dispatcher.decide(run, "call-2-1", "deny")
         office.serve(run)
-        _ended(office, run, "natural_end")
+        office.ended(run, "natural_end")
 
 
 def test_08_cancel_a_queued_run(server_url: str) -> None:
-    with _office(server_url, ["Done."]) as office:
+    with Clerk(server_url, ["Done."]) as office:
         run = office.submit()
         office.dispatcher.cancel(run)
         office.serve(run)
@@ -222,9 +183,6 @@ def test_08_cancel_a_queued_run(server_url: str) -> None:
 
 
 def test_08_cancel_a_run_that_is_running_here(server_url: str) -> None:
-    async def forever(request: Any) -> Any:
-        await asyncio.Event().wait()
-
     @tool
     async def hang(ctx: ToolContext) -> str:
         """Never ends by itself."""
@@ -233,10 +191,10 @@ def test_08_cancel_a_run_that_is_running_here(server_url: str) -> None:
         await asyncio.Event().wait()
         return ""
 
-    with _office(server_url, [_calls("look", "hang"), "Done."], tools=(look, hang)) as office:
+    with Clerk(server_url, [calls("look", "hang"), "Done."], tools=(look, hang)) as office:
         run = office.run()
         assert office.words()[-2:] == [("tool", "seen"), ("tool", "[tool call cancelled]")]
-        _ended(office, run, "cancelled", "cancelled")
+        office.ended(run, "cancelled", "cancelled")
 
 
 def test_08_cancel_a_run_that_is_running_elsewhere(server_url: str) -> None:
@@ -244,35 +202,35 @@ def test_08_cancel_a_run_that_is_running_elsewhere(server_url: str) -> None:
 
     def answer(_: Any) -> Plain:
         office.dispatcher.cancel(run)
-        return _calls("look")
+        return calls("look")
 
-    with _office(server_url, answer) as office:
+    with Clerk(server_url, answer) as office:
         run = office.submit()
         office.serve(run)
         assert done == []
-        _ended(office, run, "cancelled", "cancelled")
+        office.ended(run, "cancelled", "cancelled")
 
 
 def test_08_cancel_a_waiting_run(server_url: str) -> None:
-    with _office(server_url, [_calls("look", "pay"), "Done."]) as office:
+    with Clerk(server_url, [calls("look", "pay"), "Done."]) as office:
         run = office.run()
         office.dispatcher.cancel(run)
         office.serve(run)
-        _ended(office, run, "cancelled", "cancelled")
+        office.ended(run, "cancelled", "cancelled")
 
 
 def test_08_cancel_a_run_whose_worker_died(server_url: str) -> None:
-    with _office(server_url, [_calls("look"), "Done."]) as office:
+    with Clerk(server_url, [calls("look"), "Done."]) as office:
         run = office.submit()
         office.serve(run, "tool_started")
         office.dispatcher.cancel(run)
         office.serve(run)
         assert done == []
-        _ended(office, run, "cancelled", "cancelled")
+        office.ended(run, "cancelled", "cancelled")
 
 
 def test_09_interrupt_then_enqueue(server_url: str) -> None:
-    with _office(server_url, lambda _: "Done.") as office:
+    with Clerk(server_url, lambda _: "Done.") as office:
         old = office.submit("one")
         new = office.submit("two", on_busy="interrupt")
         office.serve(old)
@@ -280,11 +238,11 @@ def test_09_interrupt_then_enqueue(server_url: str) -> None:
         assert office.record(new).epoch == office.record(old).epoch + 1
         assert office.record(old).termination.kind == "cancelled"
         assert office.words() == [("user", "two"), ("assistant", "Done.")]
-        _ended(office, new, "natural_end")
+        office.ended(new, "natural_end")
 
 
 def test_10_an_old_owner_comes_back(server_url: str) -> None:
-    with _office(server_url, [_calls("look"), "Done."]) as office:
+    with Clerk(server_url, [calls("look"), "Done."]) as office:
         run = office.submit()
         office.serve(run, "after_commit", nth=1)
         old = Owner(office.thread, run, office.record(run).fence)
@@ -305,7 +263,7 @@ def test_10_an_old_owner_comes_back(server_url: str) -> None:
 
 
 def test_11_a_lease_ends_one_millisecond_after_its_time(server_url: str) -> None:
-    with _office(server_url, [_calls("look"), "Done."]) as office:
+    with Clerk(server_url, [calls("look"), "Done."]) as office:
         run = office.submit()
         assert office.serve(run, "tool_started", noticed=False)
         holder = office.dispatcher.holder(office.thread)
@@ -315,11 +273,11 @@ def test_11_a_lease_ends_one_millisecond_after_its_time(server_url: str) -> None
         ops.run(office.dispatcher.client, watch.reclaim(office.thread, 5, now=holder.lease_until + 1))
         assert office.record(run).status == "queued"
         office.serve(run)
-        _ended(office, run, "natural_end")
+        office.ended(run, "natural_end")
 
 
 def test_12_a_passing_error_is_retried_ever_later_and_given_up(server_url: str) -> None:
-    with _office(server_url, [{"error": "overloaded"}]) as office:
+    with Clerk(server_url, [{"error": "overloaded"}], settings={"max_attempts": 5}) as office:
         run = office.submit()
         for earlier, wait in ((0, 250), (0, 250), (250, 500), (500, 1000)):
             office.serve(run)
@@ -330,18 +288,18 @@ def test_12_a_passing_error_is_retried_ever_later_and_given_up(server_url: str) 
         office.serve(run)
         assert office.record(run).attempts == 5
         assert office.dispatcher.client.zscore(keys.DEAD, run) is not None
-        _ended(office, run, "error", "attempts_exhausted")
+        office.ended(run, "error", "attempts_exhausted")
 
 
 def test_12_a_lasting_error_ends_the_run_at_once(server_url: str) -> None:
-    with _office(server_url, [{"error": "unauthorized"}]) as office:
+    with Clerk(server_url, [{"error": "unauthorized"}]) as office:
         run = office.run()
         assert office.record(run).attempts == 0
-        _ended(office, run, "error", "model_unauthorized")
+        office.ended(run, "error", "model_unauthorized")
 
 
 def test_13_a_refused_submission_leaves_no_trace(server_url: str) -> None:
-    with _office(server_url, [_calls("look"), "Done."]) as office:
+    with Clerk(server_url, [calls("look"), "Done."]) as office:
         run = office.submit()
         office.serve(run, "tool_started", noticed=False)
         log = office.log()
@@ -365,12 +323,12 @@ def test_14_steering_is_read_by_the_next_inference(server_url: str) -> None:
             await dispatcher.steer(ctx.thread_id, "in French, please")
         return "ok"
 
-    model = ScriptedModel([_calls("meanwhile"), "Bien.", "Encore."])
-    with _office(server_url, [], model=model, tools=[meanwhile]) as office:
+    model = ScriptedModel([calls("meanwhile"), "Bien.", "Encore."])
+    with Clerk(server_url, [], model=model, tools=[meanwhile]) as office:
         run = office.run()
         assert office.words()[-2:] == [("user", "in French, please"), ("assistant", "Bien.")]
         assert [len(request.messages) for request in model.requests] == [1, 4]
-        _ended(office, run, "natural_end")
+        office.ended(run, "natural_end")
         late = office.dispatcher.steer(office.thread, "and again")
         office.serve(late.run_id)
         assert late.run_id != run
@@ -383,14 +341,14 @@ def test_14_steering_that_meets_the_last_words_is_not_lost(server_url: str) -> N
             office.dispatcher.steer(office.thread, "wait")
         return f"answer to {len(request.messages)}"
 
-    with _office(server_url, answer) as office:
+    with Clerk(server_url, answer) as office:
         run = office.run()
         assert [words for _, words in office.words()] == ["hello", "answer to 1", "wait", "answer to 3"]
-        _ended(office, run, "natural_end")
+        office.ended(run, "natural_end")
 
 
 def test_15_mail_sent_again_is_read_once(server_url: str) -> None:
-    with _office(server_url, lambda _: "Done.") as office:
+    with Clerk(server_url, lambda _: "Done.") as office:
         run = office.submit()
         for _ in range(2):
             office.dispatcher.send(office.thread, "psst", mail_id="m1")
@@ -398,7 +356,7 @@ def test_15_mail_sent_again_is_read_once(server_url: str) -> None:
         office.dispatcher.send(office.thread, "psst", mail_id="m1")
         assert [words for role, words in office.words() if role == "user"] == ["hello", "psst"]
         assert office.dispatcher.unread(office.thread) == []
-        _ended(office, run, "natural_end")
+        office.ended(run, "natural_end")
 
 
 def test_16_a_run_that_waits_for_its_tasks_is_woken_as_the_same_run(server_url: str) -> None:
@@ -451,9 +409,9 @@ def test_17_a_handoff_swaps_the_agent_and_survives(server_url: str, die_at: str)
         """Only the boss may."""
         return "signed"
 
-    clerk, boss = ScriptedModel([_calls("transfer")], "clerk"), ScriptedModel([{}, _calls("sign", "where"), "Signed."])
+    clerk, boss = ScriptedModel([calls("transfer")], "clerk"), ScriptedModel([{}, calls("sign", "where"), "Signed."])
     other = Agent("boss", model=boss, tools=[sign], plugins=[Taking("b")])
-    with _office(server_url, [], other, model=clerk, tools=[transfer], plugins=[Taking("c")]) as office:
+    with Clerk(server_url, [], other, model=clerk, tools=[transfer], plugins=[Taking("c")]) as office:
         run = office.submit(frontend_tools=[FrontendTool(name="where", description="Where the user is.")])
         if die_at:
             assert office.serve(run, die_at, nth=2 if die_at in ("after_commit", "before_model") else 1)
@@ -466,7 +424,7 @@ def test_17_a_handoff_swaps_the_agent_and_survives(server_url: str, die_at: str)
         assert [words for role, words in office.words() if role == "tool"][1:] == ["signed", "Bern"]
         record = office.record(run)
         assert (record.agent, office.dispatcher.get_thread(office.thread).agent) == ("clerk", "boss")
-        _ended(office, run, "natural_end")
+        office.ended(run, "natural_end")
         assert office.state(run)["notes"][0] == "c in", "what the thread knew is still there"
 
 
@@ -476,8 +434,8 @@ def test_17_a_handoff_to_nobody(server_url: str) -> None:
         """Hands over."""
         return Handoff("nobody")
 
-    with _office(server_url, [_calls("transfer")], tools=[transfer]) as office:
-        _ended(office, office.run(), "blocked", "handoff_failed")
+    with Clerk(server_url, [calls("transfer")], tools=[transfer]) as office:
+        office.ended(office.run(), "blocked", "handoff_failed")
 
 
 @pytest.mark.parametrize(
@@ -485,18 +443,18 @@ def test_17_a_handoff_to_nobody(server_url: str) -> None:
     [({"max_rounds": 1}, "max_rounds"), ({"stop": [StopOnTool(tool_name="look")]}, "stop_on_tool")],
 )
 def test_18_a_stop_keeps_the_last_words_and_runs_no_tool(server_url: str, limits: Any, code: str) -> None:
-    with _office(server_url, [{"say": "Let me see.", **_calls("look")}], **limits) as office:
+    with Clerk(server_url, [{"say": "Let me see.", **calls("look")}], **limits) as office:
         run = office.run()
         assert done == []
         assert office.words()[-1] == ("assistant", "Let me see.")
         assert "tool_calls" not in office.log()[-1]
         assert office.events(run)[-1]["result"] == {"response": "Let me see."}
         assert office.types(run)[-2:] == ["step_end", "run_finish"]
-        _ended(office, run, "stopped", code)
+        office.ended(run, "stopped", code)
 
 
 def test_18_the_limit_of_rounds_counts_across_waits_and_deaths(server_url: str) -> None:
-    with _office(server_url, lambda _: _calls("pay"), max_rounds=3) as office:
+    with Clerk(server_url, lambda _: calls("pay"), max_rounds=3) as office:
         run = office.submit()
         office.serve(run, "after_commit")
         office.serve(run)
@@ -504,15 +462,13 @@ def test_18_the_limit_of_rounds_counts_across_waits_and_deaths(server_url: str) 
             office.dispatcher.decide(run, f"call-{step}-1", "deny")
             office.serve(run)
         assert office.record(run).step == 3
-        _ended(office, run, "stopped", "max_rounds")
+        office.ended(run, "stopped", "max_rounds")
 
 
 def test_19_a_commit_that_is_refused_leaves_nothing_behind(server_url: str) -> None:
     """One writer per thread, fenced: there is nothing to conflict with, and what cannot be written is not begun."""
-    done.clear()
-    app = App([Agent("clerk", model=ScriptedModel(["x" * 20_000]), tools=[look])])
-    with Office(server_url, app, max_body_bytes=4096) as office:
+    with Clerk(server_url, ["x" * 20_000], settings={"max_body_bytes": 4096}) as office:
         run = office.run()
         assert office.words() == [("user", "hello")]
         assert office.record(run).usage.output_tokens == 0
-        _ended(office, run, "error", "body_too_large")
+        office.ended(run, "error", "body_too_large")
