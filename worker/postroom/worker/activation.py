@@ -292,6 +292,8 @@ class Activation:
         await self.pen.write(fill)
 
     async def _fail(self, error: Exception) -> None:
+        # Whoever follows the run sees where it began, even if no attempt ever comes to a commit.
+        await self.pen.flush()
         wait = min(FIRST_RETRY_MS * 2 ** max(self.attempts - 1, 0), LONGEST_RETRY_MS)
         at = int(time.time() * 1000) + self.clock_ahead + wait
         failure = lock.Failure(at, self.desk.settings.max_attempts)

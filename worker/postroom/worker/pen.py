@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from postroom.mailbox import commit
 from postroom.mailbox.commit import Arrivals, Batch
-from postroom.mailbox.errors import FenceLost
+from postroom.mailbox.errors import BodyTooLarge, FenceLost
 from postroom.mailbox.ops import Op
 from postroom.worker.core.calls import OpenCall
 from postroom.worker.desk import Active, Desk
@@ -93,19 +93,28 @@ class Pen:
         async with self._writing:
             settings = self.desk.settings
             batch = Batch(self.number, self.step, settings.max_body_bytes, settings.max_events)
-            told, self._told = self._told, []
-            if self._timer:
-                self._timer.cancel()
-                self._timer = None
-            for event in told:
-                batch.tell(event)
+            for event in self._told:
+                self._show(event, batch)
             phase = self._phase()
             if phase != self._phase_written:
                 batch.run_fields["phase"] = phase
-            reply = await self.send(fill(batch))
+            # What cannot be written at all takes nothing along: the events leave with what is written instead.
+            op = fill(batch)
+            self._told = []
+            if self._timer:
+                self._timer.cancel()
+                self._timer = None
+            reply = await self.send(op)
             self.number += 1
             self._phase_written = phase
             return reply
+
+    def _show(self, event: Plain, batch: Batch) -> None:
+        try:
+            batch.tell(event)
+        except BodyTooLarge as error:
+            # What it shows is stored or refused on its own; the events around it must not be lost with it.
+            log.warning("%s of run %s is not shown: %s", event["type"], self.active.owner.run_id, error)
 
     def _phase(self) -> str:
         """The number of the step that is open, for whoever finds the run without us."""
@@ -127,6 +136,11 @@ class Pen:
             task = asyncio.ensure_future(self._flush())
             self._background.add(task)
             task.add_done_callback(self._background.discard)
+
+    async def flush(self) -> None:
+        """Writes what was told and nothing else, if anything was."""
+        if self._told:
+            await self._flush()
 
     async def _flush(self) -> None:
         try:
