@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from postroom.dispatcher import agents, listings, plans
+from postroom.dispatcher import agents, forking, listings, plans
 from postroom.dispatcher.plans import Plan
 from postroom.mailbox import journal, ops
 from postroom.mailbox.connect import connect, connect_async
@@ -74,6 +74,7 @@ class Dispatcher:
     retry = _sync(plans.retry)
     drop_dead = _sync(plans.drop_dead)
     delete_thread = _sync(plans.delete_thread)
+    fork = _sync(forking.fork)
     stats = _sync(listings.stats)
     put_agent = _sync(agents.put_agent)
     get_agent = _sync(agents.get_agent)
@@ -160,6 +161,7 @@ class AsyncDispatcher:
     retry = _async(plans.retry)
     drop_dead = _async(plans.drop_dead)
     delete_thread = _async(plans.delete_thread)
+    fork = _async(forking.fork)
     stats = _async(listings.stats)
     put_agent = _async(agents.put_agent)
     get_agent = _async(agents.get_agent)

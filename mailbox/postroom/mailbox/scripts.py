@@ -28,6 +28,7 @@ NAMES: Final = (
     "reclaim",
     "tidy",
     "delete",
+    "fork",
     "put_agent",
     "drop_agent",
     "admit",
