@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from postroom.dispatcher import agents, following, listings, plans
+from postroom.dispatcher import agents, following, forking, listings, plans
 from postroom.dispatcher.following import Stream
 from postroom.dispatcher.plans import Plan
 from postroom.mailbox import ops
@@ -73,6 +73,7 @@ class Dispatcher:
     redeliver = _sync(plans.redeliver)
     drop_delivery = _sync(plans.drop_delivery)
     delete_thread = _sync(plans.delete_thread)
+    fork = _sync(forking.fork)
     stats = _sync(listings.stats)
     wait = _sync(following.wait)
     put_agent = _sync(agents.put_agent)
@@ -149,6 +150,7 @@ class AsyncDispatcher:
     redeliver = _async(plans.redeliver)
     drop_delivery = _async(plans.drop_delivery)
     delete_thread = _async(plans.delete_thread)
+    fork = _async(forking.fork)
     stats = _async(listings.stats)
     wait = _async(following.wait)
     put_agent = _async(agents.put_agent)

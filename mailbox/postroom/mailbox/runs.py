@@ -160,6 +160,7 @@ class ThreadRecord(Contract):
 
     thread_id: ThreadId
     agent: str = "default"
+    queue: str = "default"
     open: RunId | None = None
     last: RunId | None = None
     epoch: int = 0
@@ -169,6 +170,7 @@ class ThreadRecord(Contract):
     created: int = 0
     updated: int = 0
     parent: str | None = None
+    forked_at: int | None = None
     usage: Usage = Usage()
 
 
