@@ -18,6 +18,7 @@ from postroom.mailbox.errors import FenceLost, PostroomError
 from postroom.mailbox.lifecycle import TerminationKind
 from postroom.mailbox.log import Entry
 from postroom.mailbox.ops import Fields, Op
+from postroom.mailbox.runs import spent
 from postroom.worker import notes
 from postroom.worker.desk import Active, Desk
 from postroom.worker.loop import Finish, Loop, Memory, Plain, Standing, Turn, Wait
@@ -219,8 +220,9 @@ class Activation:
         batch.clear_calls = bool(self.calls) and not turn.calls
         self.pen.note(batch, turn.calls)
         if turn.usage:
-            batch.run_fields["usage"] = codec.encode((self.usage + turn.usage).as_dict())
-            batch.thread_fields["usage"] = codec.encode((self.thread_usage + turn.usage).as_dict())
+            self.usage, self.thread_usage = self.usage + turn.usage, self.thread_usage + turn.usage
+            batch.run_fields["usage"] = codec.encode(spent(self.usage))
+            batch.thread_fields["usage"] = codec.encode(spent(self.thread_usage))
         if turn.config:
             batch.run_fields["config"] = turn.config
         if turn.agent:
@@ -262,8 +264,6 @@ class Activation:
         if isinstance(turn.then, Wait):
             await self._look_again()
         self.mail = arrivals.mail
-        if turn.usage:
-            self.usage, self.thread_usage = self.usage + turn.usage, self.thread_usage + turn.usage
         self.config = turn.config or self.config
         self.agent = turn.agent or self.agent
         self.run_state = {**self.run_state, **turn.run_state} if turn.run_state else self.run_state

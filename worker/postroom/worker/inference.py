@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from postroom.mailbox.runs import spent
 from postroom.worker.core.errors import EmptyReply
 from postroom.worker.loop import Pen, Plain
 from postroom.worker.model.base import (
@@ -41,7 +42,7 @@ async def infer(model: Model, request: Request, pen: Pen, continuations: int, nu
             break
     took = int((time.monotonic() - began) * 1000)
     told: Plain = {"type": "inference_complete", "model": model.name, "duration_ms": took}
-    pen.tell({**told, "usage": reply.usage.as_dict()})
+    pen.tell({**told, "usage": spent(reply.usage)})
     return reply
 
 

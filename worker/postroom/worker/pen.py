@@ -24,6 +24,8 @@ T = TypeVar("T")
 Plain = dict[str, Any]
 
 GATHER_S = 0.03
+# Turns of the event loop for which events that are due still wait for a commit to take them along.
+PATIENT_TURNS = 3
 # Events that say more of the same, and the field that grows.
 _GROWING = {
     "text_delta": "delta",
@@ -46,7 +48,7 @@ class Pen:
         self._told: list[Plain] = []
         self._phase_written = self._phase()
         self._writing = asyncio.Lock()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._background: set[asyncio.Task[None]] = set()
 
     def tell(self, event: Plain) -> None:
@@ -130,7 +132,11 @@ class Pen:
             raise FenceLost(f"run {self.active.owner.run_id}: the lease ran out before the step could be committed")
         return True
 
-    def _gathered(self) -> None:
+    def _gathered(self, turns: int = PATIENT_TURNS) -> None:
+        # A busy event loop is late with everything: a commit may be about to come, and it takes all along.
+        if turns:
+            self._timer = asyncio.get_running_loop().call_soon(self._gathered, turns - 1)
+            return
         self._timer = None
         if self._told:
             task = asyncio.ensure_future(self._flush())
