@@ -35,6 +35,10 @@ SHRINK_ABOVE, SHRUNK_CHARACTERS, SHRUNK_LINES = 2048, 1600, 24
 JUMPS = 4
 
 
+# Tools outlive runs: each is weighed once in a process.
+_TOOL_TOKENS = Memo(tokens.of_tool)
+
+
 class CompactionMode(StrEnum):
     """How far a summary may reach: up to the last few messages, or as far as it is safe."""
 
@@ -102,7 +106,7 @@ class Cache:
     def __init__(self) -> None:
         self.last: _Last | None = None
         self.tokens = Memo(tokens.of_message)
-        self.tool = Memo(tokens.of_tool)
+        self.tool = _TOOL_TOKENS
         self.shrunk = Memo(self._shrunk)
         self._seen: tuple[Plain, ...] = ()
         self._total = 0
