@@ -109,6 +109,8 @@ class RetrySpec(Contract):
 
 
 class _File(Contract):
+    """The whole file."""
+
     models: dict[str, ModelSpec] = Field(default_factory=dict)
     pools: dict[str, PoolSpec] = Field(default_factory=dict)
     retry: RetrySpec = Field(default_factory=RetrySpec)
