@@ -7,9 +7,8 @@ from postroom.mailbox import codec, inbox, journal, log
 from postroom.mailbox.contracts import Termination
 from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.errors import InvalidInput
-from postroom.mailbox.events import TERMINAL
 from postroom.mailbox.keys import check_id, check_token
-from postroom.mailbox.lifecycle import CallStatus, TerminationKind, WaitingReason
+from postroom.mailbox.lifecycle import TERMINAL, CallStatus, WaitingReason
 from postroom.mailbox.ops import Op, counted, pairs, script
 
 Plain = dict[str, Any]
@@ -168,7 +167,7 @@ def finish(
 ) -> Op[Arrivals]:
     """Writes the last step and ends the run; `continue` means mail came first and the run must read it."""
     told = journal.fields({"type": "run_finish", "result": result}, batch.limit, batch.step)[2:]
-    how = [TerminationKind(termination.kind).value, termination.code or "", termination.message or ""]
+    how = [termination.kind.value, termination.code or "", termination.message or ""]
     args = [owner.run_id, owner.fence, *batch.args(), *how, *counted(told)]
     return script("finish", owner.thread_id, now, args, _arrivals)
 

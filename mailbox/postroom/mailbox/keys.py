@@ -9,6 +9,8 @@ WATCH: Final = "postroom:watch"
 THREADS: Final = "postroom:threads"
 RUNS: Final = "postroom:runs"
 DEAD: Final = "postroom:dead"
+OWED: Final = "postroom:deliveries"
+UNDELIVERED: Final = "postroom:undelivered"
 # Stored agents: the present version of each, the counter that numbers versions, the channel that tells of a change.
 AGENTS: Final = "postroom:agents"
 AGENTS_VERSION: Final = "postroom:agents:version"
@@ -119,6 +121,11 @@ def dedupe_mail(thread_id: str, mail_id: str) -> str:
 def run_index(run_id: str) -> str:
     """Run id → thread id."""
     return f"postroom:run:{run_id}"
+
+
+def delivery(delivery_id: str) -> str:
+    """What is owed to a webhook: which event of which run, and how it went so far."""
+    return f"postroom:delivery:{delivery_id}"
 
 
 def agent_version(number: int) -> str:

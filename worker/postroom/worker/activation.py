@@ -31,10 +31,10 @@ FIRST_RETRY_MS, LONGEST_RETRY_MS = 250, 30_000
 
 async def activate(desk: Desk, thread_id: str, run_id: str) -> None:
     """Answers a doorbell."""
-    asked_at = time.monotonic()
-    claim = await desk.claim(thread_id, run_id)
-    if claim is None:
+    claimed = await desk.claim(thread_id, run_id)
+    if claimed is None:
         return
+    claim, asked_at = claimed
     owner = Owner(thread_id, run_id, claim.fence)
     active = Active(owner, desk.settings.lease_ms, asked_at + desk.settings.lease_ms / 1000)
     # Stopped past its lease and now asked again, this process may still hold the stint that was taken from it.

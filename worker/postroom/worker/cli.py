@@ -135,7 +135,10 @@ def _fleet(given: argparse.Namespace) -> tuple[Settings, list[str]]:
     given.app = _place(given)
     queues = [check_name(queue.strip(), "queue") for queue in given.queues.split(",")]
     # Found out here, once and in one line, rather than by every child for itself.
+    from postroom.worker.model import resolve as models
+
     load(given.app)
+    models.default()
     return settings, queues
 
 

@@ -1,7 +1,9 @@
 """What the activations of one process share, and the runs it holds."""
 
 import asyncio
+import itertools
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,6 +13,7 @@ from postroom.mailbox.commit import Owner
 from postroom.mailbox.errors import NothingToDo
 from postroom.mailbox.group import Group
 from postroom.mailbox.settings import Settings
+from postroom.worker.patience import persist
 
 if TYPE_CHECKING:
     from postroom.worker.app import App
@@ -68,11 +71,21 @@ class Desk:
     reach: Callable[[str], None] = _pass
     stored: "StoredAgents | None" = None
     errands: set["asyncio.Task[None]"] = field(default_factory=set)
+    activations: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    async def claim(self, thread_id: str, run_id: str) -> lock.Claim | None:
-        """The thread, or None when there is nothing to do for us."""
+    async def claim(self, thread_id: str, run_id: str) -> tuple[lock.Claim, float] | None:
+        """The thread and when we asked for it, or None when there is nothing to do for us."""
+        asked_at = time.monotonic()
+
+        def once_more() -> bool:
+            nonlocal asked_at
+            asked_at = time.monotonic()
+            return not self.draining
+
+        number = str(next(self.activations))
+        op = lock.claim(thread_id, run_id, self.worker, self.settings.lease_ms, number)
         try:
-            return await self.group.run(lock.claim(thread_id, run_id, self.worker, self.settings.lease_ms))
+            return await persist(self.group, op, f"claim of run {run_id}", once_more), asked_at
         except NothingToDo as reason:
             log.debug("nothing to do: %s", reason)
             return None

@@ -3,5 +3,6 @@
 if already_applied() then return arrivals('again') end
 local refusal = check_owner() or check_sections()
 if refusal then return refusal end
-apply_batch()
+apply_sections()
+write_changes()
 return arrivals('committed')

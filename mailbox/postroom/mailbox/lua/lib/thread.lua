@@ -13,3 +13,10 @@ local function refuse_fenced(run, status, thread_fence, fence)
 end
 
 local function run_key_of(run) return base .. 'run:' .. run end
+
+-- A whole hash: flat, as Redis tells it, and by name.
+local function read_all(hash)
+  local flat, found = redis.call('HGETALL', hash), {}
+  for i = 1, #flat, 2 do found[flat[i]] = flat[i + 1] end
+  return flat, found
+end
