@@ -2,11 +2,16 @@
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
+
+Found = TypeVar("Found")
 
 
-def eventually(condition: Callable[[], object], seconds: float = 15.0) -> None:
-    """Returns when the condition holds; fails when it does not in time."""
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it did not happen in time"
-        time.sleep(0.02)
+def until(condition: Callable[[], Found], within: float, what: str, every: float = 0.01) -> Found:
+    """The first result that counts; the test fails when there is none in time."""
+    deadline = time.monotonic() + within
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {within:g} s: {what}")
+        time.sleep(every)
+    return found

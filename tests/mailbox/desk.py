@@ -23,6 +23,8 @@ class Desk:
         self.settings = settings or Settings()
         self.tag = uuid.uuid4().hex[:12]
         self.thread = f"t-{self.tag}"
+        # A queue of its own: how many doorbells lie in front decides when somebody looks.
+        self.queue = f"q-{self.tag}"
         self.now = int(time.time() * 1000)
         self._runs = itertools.count(1)
 
@@ -33,12 +35,12 @@ class Desk:
         return f"{self.tag}-{next(self._runs)}"
 
     def submit(self, text: str = "hello", **more: Any) -> lane.Submitted:
-        request = {"run_id": self.new_run(), "thread_id": self.thread, "agent": "clerk"} | more
+        request = {"run_id": self.new_run(), "thread_id": self.thread, "agent": "clerk", "queue": self.queue} | more
         request.setdefault("messages", (message("user", text),))
         return self.run(lane.submit(parse(RunRequest, request), self.settings, self.now))
 
-    def claim(self, run_id: str, worker: str = "w1", lease: int = LEASE) -> lock.Claim:
-        return self.run(lock.claim(self.thread, run_id, worker, lease, self.now))
+    def claim(self, run_id: str, worker: str = "w1", lease: int = LEASE, activation: str = "") -> lock.Claim:
+        return self.run(lock.claim(self.thread, run_id, worker, lease, activation, self.now))
 
     def started(self, worker: str = "w1", **more: Any) -> Owner:
         run_id = self.submit(**more).run_id
@@ -88,7 +90,8 @@ class Desk:
         return self.run(approvals.decide(self.thread, run_id, [decision], now=self.now))
 
     def send(self, mail_id: str = "m1", text: str = "psst", **more: Any) -> inbox.Receipt:
-        letter = {"id": mail_id, "thread_id": self.thread, "message": message("user", text)} | more
+        words = message("user", text)
+        letter = {"id": mail_id, "thread_id": self.thread, "message": words, "queue": self.queue} | more
         return self.run(inbox.send(parse(Letter, letter), self.settings, self.now))
 
     def record(self, run_id: str) -> RunRecord:

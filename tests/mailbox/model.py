@@ -95,7 +95,7 @@ class Thread:
             return False
         if self.open != name and (self.open or self.lane[:1] != [name]):
             return False
-        self.fence += 1
+        self.fence = max(self.fence + 1, self.now)
         self.seen_mail = len(self.accepted_mail)
         self.open, self.lock = name, (worker, self.now + lease)
         run.status, run.fence = "running", self.fence

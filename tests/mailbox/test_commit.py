@@ -282,3 +282,15 @@ def test_texts_keep_to_the_limit_that_bodies_have() -> None:
                     "content": [{"type": "text", "text": "é" * 60}],
                 }
             )
+
+
+@pytest.mark.parametrize(("last", "closed"), [("", []), ("2", ["2"]), (None, ["1"])])
+def test_a_step_left_open_is_closed_with_its_run(desk: Desk, last: str | None, closed: list[str]) -> None:
+    owner = desk.started()
+    desk.commit(owner, Batch(1, run_fields={"phase": "1"}))
+    desk.finish(owner, batch=Batch(2, run_fields={} if last is None else {"phase": last}))
+    ends = [event for event in desk.events(owner.run_id) if event["type"] == "step_end"]
+    assert [str(event["step"]) for event in ends] == closed
+    assert desk.events(owner.run_id)[-1]["type"] == "run_finish"
+    assert desk.record(owner.run_id).events == len(desk.events(owner.run_id))
+    assert not desk.client.hget(keys.run(desk.thread, owner.run_id), "phase")

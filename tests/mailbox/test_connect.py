@@ -4,7 +4,6 @@ import asyncio
 import socket
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +21,7 @@ from postroom.mailbox.errors import (
     ServerTooOld,
     ServerUnreachable,
 )
+from tests.waiting import until
 
 GOOD = {"redis_version": "7.2.4", "valkey_version": "9.1.2", "role": "master", "maxmemory_policy": "noeviction"}
 SECRET = "s3cret"
@@ -68,20 +68,15 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
             )
             stack.enter_context(process)
             stack.callback(process.kill)
-            until_listening(home / "s")
+            until(lambda: listening(home / "s"), 10, "the server is up")
             return f"unix://{home / 's'}"
 
         yield run
 
 
-def until_listening(path: Path) -> None:
-    deadline = time.monotonic() + 10
-    while True:
-        with socket.socket(socket.AF_UNIX) as probe:
-            if probe.connect_ex(str(path)) == 0:
-                return
-        assert time.monotonic() < deadline, "the server did not come up"
-        time.sleep(0.01)
+def listening(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 @pytest.fixture(scope="module")

@@ -120,7 +120,8 @@ def test_usage_adds_up() -> None:
 
 def test_every_contract_has_a_docstring_and_is_codec_ready() -> None:
     def tree(kind: type[Contract]) -> list[type[Contract]]:
-        return [kind, *(each for child in kind.__subclasses__() for each in tree(child))]
+        children = [child for child in kind.__subclasses__() if child.__module__.startswith("postroom.")]
+        return [kind, *(each for child in children for each in tree(child))]
 
     assert all(kind.__doc__ for kind in tree(Contract))
     assert codec.decode(codec.encode(message("user", "hi").as_dict())) == message("user", "hi").as_dict()

@@ -12,8 +12,8 @@ def tree(kind: type[PostroomError]) -> list[type[PostroomError]]:
 
 def test_the_tree_in_the_docstring_is_the_tree() -> None:
     drawn = re.findall(r"^[\s│├└─]*([A-Z]\w+)", errors.__doc__ or "", re.MULTILINE)
-    here = [kind.__name__ for kind in tree(PostroomError) if kind.__module__ == errors.__name__]
-    assert sorted(drawn[1:]) == sorted(here)
+    mine = [kind for kind in tree(PostroomError) if kind.__module__ == errors.__name__]
+    assert sorted(drawn[1:]) == sorted(kind.__name__ for kind in mine)
 
 
 def test_codes_are_unique() -> None:

@@ -89,6 +89,25 @@ def test_a_lost_connection_fails_its_group_and_heals(server_url: str, real: redi
     with_group(server_url, body)
 
 
+def test_a_lost_connection_fails_the_group_sent_behind_it_too(server_url: str, real: redis.Redis) -> None:
+    async def body(group: Group, client: "redis.asyncio.Redis") -> None:
+        blocked = asyncio.create_task(group.run(ops.Op(("BLPOP", "postroom-test-never", 30), lambda reply: reply)))
+        victim, sent = await _blocked_client(real), group.round_trips
+        behind = asyncio.create_task(group.run(ops.Op(("ECHO", "behind"), bytes)))
+        for _ in range(10):  # turns of the event loop
+            await asyncio.sleep(0)
+        assert group.round_trips == sent + 1  # it did not wait for the replies before its own
+        later = asyncio.create_task(group.run(ops.Op(("ECHO", "later"), bytes)))
+        real.client_kill_filter(_id=str(victim))
+        outcomes = await asyncio.gather(blocked, behind, later, return_exceptions=True)
+        assert [isinstance(outcome, redis.exceptions.ConnectionError) for outcome in outcomes[:2]] == [True, True]
+        # Never sent before, so it goes out on the new connection and gets its own reply.
+        assert outcomes[2] == b"later"
+        assert await group.run(ECHO) == b"x"
+
+    with_group(server_url, body)
+
+
 async def _blocked_client(real: redis.Redis) -> int:
     async with asyncio.timeout(5):
         while True:

@@ -6,6 +6,7 @@ from postroom.mailbox import keys, lock
 from postroom.mailbox.commit import Batch
 from postroom.mailbox.contracts import message
 from postroom.mailbox.errors import CommitGap, FenceLost, NothingToDo, RunNotFound
+from postroom.mailbox.lifecycle import CallStatus
 from postroom.mailbox.lock import Failure
 from tests.mailbox.desk import LEASE, Desk
 
@@ -28,11 +29,66 @@ def test_a_claim_brings_all_that_the_loop_needs(desk: Desk) -> None:
     assert desk.run(lock.holder(desk.thread)) == lock.Holder(run_id, "w8", claim.fence, claim.lease_until)
 
 
+def test_a_claim_brings_what_steps_without_words_have_left(desk: Desk) -> None:
+    owner = desk.started()
+    batch = Batch(1, run_state={"r": b"1"}, thread_state={"t": b"2"}).note_call("c1", CallStatus.RUNNING)
+    desk.commit(owner, batch)
+    desk.release(owner)
+    claim = desk.claim(owner.run_id)
+    assert (claim.run_state, claim.thread_state) == ({"r": b"1"}, {"t": b"2"})
+    assert claim.calls == {"status:c1": b"running"}
+    assert (claim.run["commits"], claim.thread["fence"]) == (b"1", str(claim.fence).encode())
+
+
 def test_only_one_of_two_workers_gets_the_thread(desk: Desk) -> None:
     run_id = desk.submit().run_id
     desk.claim(run_id, "w1")
     with pytest.raises(NothingToDo, match="is running"):
         desk.claim(run_id, "w2")
+
+
+def test_a_claim_whose_reply_was_lost_is_given_again(desk: Desk) -> None:
+    run_id = desk.submit().run_id
+    first = desk.claim(run_id, "w1", activation="7")
+    desk.send("m1", "psst")
+    desk.now += LEASE - 1
+    again = desk.claim(run_id, "w1", activation="7")
+    assert (again.fence, again.lease_until) == (first.fence, desk.now + LEASE)
+    assert [mail.id for mail in again.mail] == ["m1"]
+    for worker, activation in (("w1", "8"), ("w2", "7"), ("w1", "")):
+        with pytest.raises(NothingToDo, match="is running"):
+            desk.claim(run_id, worker, activation=activation)
+    owner = desk.owner(run_id, again.fence)
+    desk.commit(owner)
+    desk.release(owner)
+    assert desk.claim(run_id, "w1", activation="7").fence > first.fence, "given back, it is claimed anew"
+    assert desk.record(run_id).attempts == 0
+
+
+def test_a_claim_that_was_taken_over_is_not_given_again(desk: Desk) -> None:
+    run_id = desk.submit().run_id
+    desk.claim(run_id, "w1", activation="7")
+    desk.now += LEASE + 1
+    desk.look()
+    desk.claim(run_id, "w2", activation="7")
+    with pytest.raises(NothingToDo, match="is running"):
+        desk.claim(run_id, "w1", activation="7")
+
+
+def test_a_server_that_forgot_a_claim_does_not_give_its_fence_out_again(desk: Desk) -> None:
+    """Power was lost, and with it the last second: the worker of before comes back with a claim nobody knows."""
+    run_id = desk.submit().run_id
+    places = [keys.thread(desk.thread), keys.run(desk.thread, run_id), keys.lane(desk.thread)]
+    before = {key: desk.client.dump(key) for key in places}
+    old = desk.owner(run_id, desk.claim(run_id, "w1").fence)
+    desk.client.delete(keys.lock(desk.thread))
+    for key, value in before.items():
+        desk.client.restore(key, 0, value, replace=True)
+    desk.now += 1
+    new = desk.owner(run_id, desk.claim(run_id, "w2").fence)
+    with pytest.raises(FenceLost):
+        desk.commit(old, Batch(1))
+    assert desk.commit(new, Batch(1)).outcome == "committed"
 
 
 def test_doorbells_without_an_answer(desk: Desk) -> None:

@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from postroom.mailbox.connect import connect
 from postroom.mailbox.errors import NoServer, ServerProblem, ServerUnreachable
 from postroom.mailbox.server import EmbeddedServer, start
 from postroom.mailbox.settings import Settings
+from tests.waiting import until
 
 # A process that starts the server in the directory given, says what it got and goes on when it may.
 TELL = """
@@ -95,13 +95,6 @@ def told(process: "subprocess.Popen[str]") -> dict[str, Any]:
 def finish(process: "subprocess.Popen[str]") -> None:
     process.communicate("\n", timeout=10)
     assert process.returncode == 0
-
-
-def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
 
 
 def answers(url: str) -> bool:
@@ -210,7 +203,7 @@ def test_it_stops_with_an_owner_that_was_killed(settings: Settings) -> None:
     with running(LEAVE, settings.data_dir) as process:
         url = told(process)["url"]
         process.kill()
-        until(lambda: not answers(url))
+        until(lambda: not answers(url), 10, "the server is gone")
 
 
 @pytest.mark.parametrize("code", [LEAVE, FROM_A_THREAD], ids=["dying", "abandoned"])

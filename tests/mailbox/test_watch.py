@@ -119,6 +119,15 @@ def test_due_lists_threads_by_time(desk: Desk) -> None:
     assert desk.thread in desk.run(watch.due(desk.now + 5_000, 10_000))
 
 
+def test_the_more_doorbells_lie_in_front_the_later_somebody_looks(desk: Desk) -> None:
+    desk.submit()
+    behind = [Desk(desk.client) for _ in range(3)]
+    for each in behind:
+        each.now = desk.now
+        each.submit(queue=desk.queue)
+    assert [each.watched() for each in (desk, *behind)] == [desk.now + 5_000 + before for before in range(4)]
+
+
 def test_the_servers_clock_is_used_when_none_is_given(desk: Desk) -> None:
     before = desk.run(watch.clock())
     run_id = desk.submit().run_id

@@ -9,14 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 
 from redis.exceptions import RedisError
 
@@ -29,24 +28,14 @@ from postroom.mailbox.contracts import RunRecord, RunRequest, message, parse
 from postroom.mailbox.lock import Holder, holder
 from postroom.mailbox.server import CONFIGURATION
 from postroom.mailbox.settings import Settings
+from tests.waiting import until
 
-Found = TypeVar("Found")
 ROOT = Path(__file__).parents[2]
 APP = "tests.worker.fleet_app:app"
 MARK = "POSTROOM_TEST_FLEET"
 LONG = os.environ.get("POSTROOM_CHAOS") == "long"
 # Short leases make short tests; nothing else about them is special.
 QUICK = {"lease_ms": 2_000, "heartbeat_ms": 500, "sweep_ms": 200}
-
-
-def until(condition: Callable[[], Found], within: float, what: str, every: float = 0.01) -> Found:
-    """The first result that counts; the test fails when there is none in time."""
-    deadline = time.monotonic() + within
-    while not (found := condition()):
-        if time.monotonic() > deadline:
-            raise AssertionError(f"not within {within:g} s: {what}")
-        time.sleep(every)
-    return found
 
 
 class Server:
@@ -83,6 +72,17 @@ class Server:
                 self.process.kill()
                 self.process.wait()
             self.process = None
+
+    def kill(self) -> None:
+        """As a crash would."""
+        assert self.process
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def written(self) -> Path:
+        """What it writes its facts to."""
+        return max((self.home / "appendonlydir").glob("*.incr.aof"), key=lambda path: path.stat().st_mtime)
 
     def __enter__(self) -> Self:
         self.start()
@@ -135,6 +135,7 @@ class Fleet:
         self.settings = Settings(**{**QUICK, **settings})  # type: ignore[arg-type]
         environ = {f"POSTROOM_{name.upper()}": str(value) for name, value in {**QUICK, **settings}.items()}
         self.environ = {**os.environ, **environ, MARK: self.tag}
+        self.app = APP
         self.children: list[Child] = []
         self.ids = 0
         self.reconnect()
@@ -146,11 +147,11 @@ class Fleet:
 
     # -- processes -------------------------------------------------------------------------------------------------
 
-    def start(self, *arguments: str, title: str) -> Child:
+    def start(self, *arguments: str, title: str, url: str | None = None) -> Child:
         log = self.home / f"{len(self.children):03d}-{title}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "postroom.worker", *arguments, "--url", self.url, "--verbose"],
+                [sys.executable, "-m", "postroom.worker", *arguments, "--url", url or self.url, "--verbose"],
                 cwd=ROOT,
                 env=self.environ,
                 stdin=subprocess.DEVNULL,
@@ -162,21 +163,24 @@ class Fleet:
         self.children.append(child)
         return child
 
-    def worker(self, *, concurrency: int = 64) -> Child:
-        """One worker, up and consuming; its title is its name."""
-        return self.workers(1, concurrency=concurrency)[0]
+    def worker(self, *, concurrency: int = 64, url: str | None = None) -> Child:
+        """One worker, up and consuming; its title is its name. With a URL it goes to the server by that way."""
+        return self.workers(1, concurrency=concurrency, url=url)[0]
 
-    def workers(self, count: int, *, concurrency: int = 64) -> list[Child]:
+    def workers(self, count: int, *, concurrency: int = 64, url: str | None = None) -> list[Child]:
         """Several, started at the same time."""
         names = [f"w{len(self.children) + i}-{self.tag}" for i in range(count)]
-        started = [self.start(*self._serving(concurrency), "--name", name, title=name) for name in names]
+        started = [self.start(*self._serving(concurrency), "--name", name, title=name, url=url) for name in names]
         for name in names:
             until(lambda name=name: self.client.exists(registry.worker_key(name)), 20, f"{name} is up")  # type: ignore[misc]
         return started
 
-    def supervised(self, processes: int, *, verb: str = "worker", concurrency: int = 64) -> Child:
+    def supervised(
+        self, processes: int, *, verb: str = "worker", concurrency: int = 64, url: str | None = None
+    ) -> Child:
         """Workers under a supervisor, all of them up; `verb` may be `up`, which adds a dispatcher."""
-        child = self.start(verb, *self._serving(concurrency)[1:], "--processes", str(processes), title="supervisor")
+        options = [*self._serving(concurrency)[1:], "--processes", str(processes)]
+        child = self.start(verb, *options, title="supervisor", url=url)
         until(lambda: len(self.alive()) == processes, 30, f"{processes} workers are up")
         return child
 
@@ -185,7 +189,7 @@ class Fleet:
         return self.start("dispatcher", title="dispatcher")
 
     def _serving(self, concurrency: int) -> list[str]:
-        return ["worker", "--app", APP, "--queues", self.queue, "--concurrency", str(concurrency)]
+        return ["worker", "--app", self.app, "--queues", self.queue, "--concurrency", str(concurrency)]
 
     def alive(self) -> dict[str, int]:
         """Workers of this fleet that beat and whose process is there: name and pid."""

@@ -5,7 +5,8 @@ from typing import Any
 
 from postroom.mailbox import keys
 from postroom.mailbox.contracts import RunRequest
-from tests.worker.fleet import LONG, Fleet, percentile, report, until
+from tests.waiting import until
+from tests.worker.fleet import LONG, Fleet, percentile, report
 
 ENDLESS: list[Any] = ["begun", {"sleep": 300, "say": "never"}]
 

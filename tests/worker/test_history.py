@@ -5,8 +5,9 @@ from typing import Any
 
 from postroom.mailbox import keys
 from postroom.mailbox.contracts import RunRequest
+from tests.waiting import until
 from tests.worker import history
-from tests.worker.fleet import Fleet, until
+from tests.worker.fleet import Fleet
 
 Tamper = Callable[[Any, RunRequest], object]
 

@@ -11,8 +11,9 @@ from redis.exceptions import RedisError
 
 from postroom.mailbox.contracts import RunRequest
 from postroom.mailbox.errors import PostroomError
+from tests.waiting import until
 from tests.worker import history
-from tests.worker.fleet import LONG, Fleet, FleetOn, Server, report, until
+from tests.worker.fleet import LONG, Fleet, FleetOn, Server, report
 
 RUNS, THREADS, STEPS, RESTARTS, WITHIN = (500, 180, 6, 2, 900.0) if LONG else (60, 25, 4, 1, 60.0)
 KILL_EVERY = 0.3

@@ -3,8 +3,9 @@
 import signal
 import time
 
+from tests.waiting import until
 from tests.worker import history
-from tests.worker.fleet import Child, Fleet, FleetOn, Server, until
+from tests.worker.fleet import Child, Fleet, FleetOn, Server
 
 
 def told(fleet: Fleet, run_id: str) -> list[str]:

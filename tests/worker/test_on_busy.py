@@ -11,8 +11,9 @@ from postroom.dispatcher import AsyncDispatcher
 from postroom.mailbox.contracts import RunRequest
 from postroom.mailbox.errors import ThreadBusy
 from postroom.mailbox.lane import Submitted
+from tests.waiting import until
 from tests.worker import history
-from tests.worker.fleet import Fleet, until
+from tests.worker.fleet import Fleet
 
 SUBMITTERS = 50
 

@@ -2,14 +2,16 @@
 
 import time
 
+from tests.waiting import until
 from tests.worker import history
-from tests.worker.fleet import LONG, Fleet, FleetOn, Server, until
+from tests.worker.fleet import LONG, Fleet, FleetOn, Server
 
 
 def test_everything_resumes_by_itself_after_an_outage(server: Server, fleet_on: FleetOn) -> None:
     with fleet_on(server.url, max_attempts=100) as fleet:
         workers = fleet.workers(2, concurrency=16)
-        workers.append(fleet.sweeper())
+        workers.append(sweeper := fleet.sweeper())
+        until(lambda: "standing by" in sweeper.said(), 20, "the dispatcher is up")
         script = [{"sleep": 0.2, "say": f"step {step}"} for step in range(8)]
         runs = [fleet.submit(script) for _ in range(50)]
         until(lambda: "done" in fleet.statuses(runs), 20, "the first are done")

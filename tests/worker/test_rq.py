@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis.exceptions import ResponseError
 from rq import Queue
 from rq.job import Job
 from rq.registry import FailedJobRegistry, StartedJobRegistry
@@ -21,10 +22,11 @@ from postroom.dispatcher import Dispatcher, functions
 from postroom.mailbox import ops
 from postroom.mailbox.connect import connect
 from postroom.mailbox.scripts import JOB
-from tests.waiting import eventually
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
 APP = "tests.worker.echo_app:app"
+URL = "https://shop.example/hook"
 
 
 @pytest.fixture
@@ -101,11 +103,10 @@ def test_a_fleet_worker_is_an_rq_worker_to_rq(client: Dispatcher, plain: Any, qu
     with worker(server_url, queue):
         run_id = client.submit("echo", "x", queue=queue, metadata={"script": [{"sleep": 60, "say": "late"}]}).run_id
         registry = StartedJobRegistry(queue, connection=plain, serializer=JSONSerializer)
-        eventually(lambda: registry.get_job_ids(cleanup=False) == [f"{run_id}-1"])
+        until(lambda: registry.get_job_ids(cleanup=False) == [f"{run_id}-1"], 15, "the job counts as started")
         rq_queue = Queue(queue, connection=plain, serializer=JSONSerializer)
         (seen,) = RqWorker.all(connection=plain, queue=rq_queue)
-        eventually(lambda: plain.hget(f"rq:worker:{seen.name}", "state") == b"busy")
-        assert plain.hget(f"rq:worker:{seen.name}", "current_job") == f"{run_id}-1".encode()
+        until(lambda: plain.hget(f"rq:worker:{seen.name}", "state") == b"busy", 15, "the worker says it is busy")
         job = Job.fetch(f"{run_id}-1", connection=plain, serializer=JSONSerializer)
         assert (job.get_status(), job.worker_name) == ("started", seen.name)
         info = subprocess.run(
@@ -117,8 +118,8 @@ def test_a_fleet_worker_is_an_rq_worker_to_rq(client: Dispatcher, plain: Any, qu
         assert seen.name in info.stdout
         client.cancel(run_id)
         assert client.wait(run_id, 10).termination is not None
-        eventually(lambda: registry.get_job_ids(cleanup=False) == [])
-        eventually(lambda: not plain.exists(f"rq:job:{run_id}-1"))
+        until(lambda: registry.get_job_ids(cleanup=False) == [], 15, "nothing counts as started")
+        until(lambda: not plain.exists(f"rq:job:{run_id}-1"), 15, "the job is gone")
         assert int(plain.hget(f"rq:worker:{seen.name}", "successful_job_count")) == 1
     assert RqWorker.all(connection=plain, queue=rq_queue) == []
 
@@ -148,8 +149,8 @@ def test_a_worker_runs_nothing_but_its_handlers(plain: Any, queue: str, server_u
     broken = Queue(queue, connection=plain, serializer=JSONSerializer).enqueue(JOB, "too", "many", "arguments", "here")
     with worker(server_url, queue):
         registry = FailedJobRegistry(queue, connection=plain, serializer=JSONSerializer)
-        eventually(lambda: job.id in registry.get_job_ids(cleanup=False))
-        eventually(lambda: broken.id in registry.get_job_ids(cleanup=False))
+        until(lambda: job.id in registry.get_job_ids(cleanup=False), 15, "the foreign job has failed")
+        until(lambda: broken.id in registry.get_job_ids(cleanup=False), 15, "the broken job has failed")
     assert not marker.exists()
 
 
@@ -185,7 +186,13 @@ def test_the_functions_are_what_the_documentation_says(plain: Any, client: Dispa
     for name in ("postroom_submit", "postroom_cancel"):
         assert f"FCALL {name}" in manual
     key = f"postroom:{{{uuid.uuid4().hex}}}:thread"
-    outcome = plain.execute_command("FCALL", "postroom_submit", 1, key, "echo", "hello", "queue", "nobody")
+    outcome = plain.execute_command(
+        "FCALL", "postroom_submit", 1, key, "echo", "hello", "queue", "nobody", "webhook", URL
+    )
     assert outcome[0] == b"queued"
+    for wrong in ("ftp://shop.example", "https://user:hush@shop.example"):
+        with pytest.raises(ResponseError, match="webhook"):
+            plain.execute_command("FCALL", "postroom_submit", 1, key, "echo", "x", "webhook", wrong)
     record = client.get_run(outcome[1].decode())
+    assert record.webhook == URL
     assert record.request["messages"][0]["content"][0] == {"type": "text", "text": "hello"}

@@ -1,6 +1,7 @@
 """Somebody always looks after the watch list, whoever is killed."""
 
-from tests.worker.fleet import Child, Fleet, FleetOn, Server, until
+from tests.waiting import until
+from tests.worker.fleet import Child, Fleet, FleetOn, Server
 
 SWEEPER = "postroom:sweeper"
 

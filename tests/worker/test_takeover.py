@@ -7,8 +7,9 @@ from typing import Any
 
 from postroom.mailbox import keys
 from postroom.mailbox.contracts import RunRequest
+from tests.waiting import until
 from tests.worker import history
-from tests.worker.fleet import LONG, Fleet, FleetOn, percentile, report, until
+from tests.worker.fleet import LONG, Fleet, FleetOn, percentile, report
 
 ENDLESS: list[Any] = ["begun", {"sleep": 300, "say": "never"}]
 

@@ -2,11 +2,13 @@
 
 import pytest
 
-from postroom.mailbox import approvals, lane, ops
+from postroom.mailbox import approvals, keys, lane, ops
 from postroom.mailbox.contracts import Decision, parse
 from postroom.mailbox.errors import PostroomError
+from tests.waiting import until
 from tests.worker import history
-from tests.worker.fleet import Fleet, until
+from tests.worker.fleet import Fleet
+from tests.worker.proxy import Proxy
 
 
 def lose_the_reply(fleet: Fleet, op: ops.Op[object]) -> None:
@@ -36,6 +38,23 @@ def test_submit(taught: Fleet) -> None:
     assert taught.statuses([again]) == [""]
     assert taught.dispatcher.submit_many([first])[0].outcome == "again"
     assert history.wrong(taught, [first]) == []
+
+
+def test_claim(taught: Fleet) -> None:
+    """The server gives a worker the run, and the connection breaks before it hears of that."""
+    with Proxy(taught.url) as proxy:
+        worker = taught.worker(url=proxy.url)
+        run = taught.request([{"sleep": 0.2, "say": "one"}, "two"])
+        lost = proxy.lose(f"begin {run.run_id}".encode())
+        taught.submit_all([run])
+        assert lost.wait(10)
+        fence = taught.run(run).fence
+        until(lambda: taught.all_done([run]), 10, "the run is done")
+        assert f"claim of run {run.run_id}" in worker.said()
+        record = taught.run(run)
+        assert (record.attempts, record.fence) == (0, fence)
+        assert taught.client.hget(keys.run(run.thread_id, run.run_id), "rings") == b"1"
+        assert history.wrong(taught, [run]) == []
 
 
 def test_decide(taught: Fleet) -> None:

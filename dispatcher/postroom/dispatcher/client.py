@@ -1,18 +1,16 @@
 """The client that other services import. `Dispatcher` blocks, `AsyncDispatcher` awaits; every verb is one plan."""
 
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from postroom.dispatcher import listings, plans
+from postroom.dispatcher import agents, following, listings, plans
+from postroom.dispatcher.following import Stream
 from postroom.dispatcher.plans import Plan
-from postroom.mailbox import journal, ops
+from postroom.mailbox import ops
 from postroom.mailbox.connect import connect, connect_async
-from postroom.mailbox.contracts import RunRecord
-from postroom.mailbox.errors import WaitTimeout
-from postroom.mailbox.events import TERMINAL
 from postroom.mailbox.group import Group, run_alone
+from postroom.mailbox.journal import Entry
 from postroom.mailbox.server import EmbeddedServer, start
 from postroom.mailbox.settings import Settings
 
@@ -22,8 +20,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-# How long one blocking read lasts; a run that never says anything is looked at again after this.
-PATIENCE_MS = 5_000
 
 
 def _sync(plan: Callable[Concatenate[Settings, P], Plan[T]]) -> Callable[Concatenate["Dispatcher", P], T]:
@@ -58,6 +54,7 @@ class Dispatcher:
     interrupt = _sync(plans.interrupt)
     decide = _sync(plans.decide)
     decide_many = _sync(plans.decide_many)
+    tool_output = _sync(plans.tool_output)
     list_grants = _sync(plans.list_grants)
     revoke = _sync(plans.revoke)
     send = _sync(plans.send)
@@ -72,33 +69,29 @@ class Dispatcher:
     list_threads = _sync(listings.list_threads)
     retry = _sync(plans.retry)
     drop_dead = _sync(plans.drop_dead)
+    list_undelivered = _sync(listings.list_undelivered)
+    redeliver = _sync(plans.redeliver)
+    drop_delivery = _sync(plans.drop_delivery)
     delete_thread = _sync(plans.delete_thread)
     stats = _sync(listings.stats)
+    wait = _sync(following.wait)
+    put_agent = _sync(agents.put_agent)
+    get_agent = _sync(agents.get_agent)
+    list_agents = _sync(agents.list_agents)
+    agent_versions = _sync(agents.agent_versions)
+    drop_agent = _sync(agents.drop_agent)
+    restore_agent = _sync(agents.restore_agent)
 
-    def events(self, run_id: str, after: int = 0, *, live: bool = True) -> Iterator[journal.Entry]:
+    def events(self, run_id: str, after: int = 0, *, live: bool = True) -> Iterator[Entry]:
         """Events behind a number, then those to come, until the run has ended; resume with the last number seen."""
-        while True:
-            found = self._drive(plans.read_events(self.settings, run_id, after, PATIENCE_MS if live else 0))
-            for entry in found:
-                yield entry
-                after = entry.number
-                if entry.event["type"] == TERMINAL:
-                    return
-            if not found and (not live or self._ended(run_id, after)):
-                return
-
-    def wait(self, run_id: str, timeout: float | None = None) -> RunRecord:
-        """The run's record once it is done or waits for somebody."""
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            record = self._drive(plans.get_run(self.settings, run_id))
-            if record.status in _SETTLED:
-                return record
-            self._drive(plans.read_events(self.settings, run_id, record.events, _patience(run_id, until)))
-
-    def _ended(self, run_id: str, after: int) -> bool:
-        record = self._drive(plans.get_run(self.settings, run_id))
-        return record.status == "done" and record.events <= after
+        plan = following.events(self.settings, run_id, after, live=live)
+        answer: Any = None
+        while (wanted := _next(plan, answer)) is not None:
+            answer = None
+            if isinstance(wanted, Entry):
+                yield wanted
+            else:
+                answer = ops.run_all(self.client, wanted)
 
     def _drive(self, plan: Plan[T]) -> T:
         try:
@@ -137,6 +130,7 @@ class AsyncDispatcher:
     interrupt = _async(plans.interrupt)
     decide = _async(plans.decide)
     decide_many = _async(plans.decide_many)
+    tool_output = _async(plans.tool_output)
     list_grants = _async(plans.list_grants)
     revoke = _async(plans.revoke)
     send = _async(plans.send)
@@ -151,33 +145,30 @@ class AsyncDispatcher:
     list_threads = _async(listings.list_threads)
     retry = _async(plans.retry)
     drop_dead = _async(plans.drop_dead)
+    list_undelivered = _async(listings.list_undelivered)
+    redeliver = _async(plans.redeliver)
+    drop_delivery = _async(plans.drop_delivery)
     delete_thread = _async(plans.delete_thread)
     stats = _async(listings.stats)
+    wait = _async(following.wait)
+    put_agent = _async(agents.put_agent)
+    get_agent = _async(agents.get_agent)
+    list_agents = _async(agents.list_agents)
+    agent_versions = _async(agents.agent_versions)
+    drop_agent = _async(agents.drop_agent)
+    restore_agent = _async(agents.restore_agent)
 
-    async def events(self, run_id: str, after: int = 0, *, live: bool = True) -> AsyncIterator[journal.Entry]:
+    async def events(self, run_id: str, after: int = 0, *, live: bool = True) -> AsyncIterator[Entry]:
         """Events behind a number, then those to come, until the run has ended; resume with the last number seen."""
-        while True:
-            found = await self._drive(plans.read_events(self.settings, run_id, after, PATIENCE_MS if live else 0))
-            for entry in found:
-                yield entry
-                after = entry.number
-                if entry.event["type"] == TERMINAL:
-                    return
-            if not found and (not live or await self._ended(run_id, after)):
-                return
-
-    async def wait(self, run_id: str, timeout: float | None = None) -> RunRecord:  # noqa: ASYNC109 - same as Dispatcher
-        """The run's record once it is done or waits for somebody."""
-        until = None if timeout is None else time.monotonic() + timeout
-        while True:
-            record = await self._drive(plans.get_run(self.settings, run_id))
-            if record.status in _SETTLED:
-                return record
-            await self._drive(plans.read_events(self.settings, run_id, record.events, _patience(run_id, until)))
-
-    async def _ended(self, run_id: str, after: int) -> bool:
-        record = await self._drive(plans.get_run(self.settings, run_id))
-        return record.status == "done" and record.events <= after
+        plan = following.events(self.settings, run_id, after, live=live)
+        group = await self._connected()
+        answer: Any = None
+        while (wanted := _next(plan, answer)) is not None:
+            answer = None
+            if isinstance(wanted, Entry):
+                yield wanted
+            else:
+                answer = await self._values(group, wanted)
 
     async def _drive(self, plan: Plan[T]) -> T:
         group = await self._connected()
@@ -219,7 +210,12 @@ class AsyncDispatcher:
         await self.close()
 
 
-_SETTLED = frozenset({"done", "waiting"})
+def _next(stream: Stream, answer: Any) -> list[ops.Op[Any]] | Entry | None:
+    """What a stream wants or shows next; None when it is over."""
+    try:
+        return stream.send(answer)
+    except StopIteration:
+        return None
 
 
 def _server(url: str | None, settings: Settings) -> tuple[EmbeddedServer | None, str]:
@@ -227,13 +223,3 @@ def _server(url: str | None, settings: Settings) -> tuple[EmbeddedServer | None,
         return None, url
     server = start(settings)
     return server, server.url
-
-
-def _patience(run_id: str, until: float | None) -> int:
-    """Milliseconds to wait in one read, or the error that the caller's time is over."""
-    if until is None:
-        return PATIENCE_MS
-    left = int((until - time.monotonic()) * 1000)
-    if left <= 0:
-        raise WaitTimeout(f"run {run_id} has neither ended nor come to wait in time; it goes on, ask again")
-    return min(left, PATIENCE_MS)

@@ -85,6 +85,7 @@ def _add_submit(verbs: _Verbs) -> None:
     submit.add_argument("--timeout", type=float, help="seconds until it must have ended")
     submit.add_argument("--metadata", type=json.loads, help="JSON object to keep with the run")
     submit.add_argument("--tenant")
+    submit.add_argument("--webhook", help="URL to tell when the run ends or waits")
     submit.add_argument("--follow", action="store_true", help="show its events until it ends")
     submit.set_defaults(run=_submit)
 
@@ -103,6 +104,7 @@ def _submit(given: argparse.Namespace) -> int:
             timeout_ms=None if given.timeout is None else int(given.timeout * 1000),
             metadata=given.metadata,
             tenant=given.tenant,
+            webhook=given.webhook,
         )
         say(given, done, f"{done.outcome} {done.run_id}")
         return _follow(given, client, done.run_id, 0) if given.follow else 0

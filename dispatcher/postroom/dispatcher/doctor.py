@@ -36,6 +36,7 @@ def examine(client: Dispatcher) -> list[Finding]:
         _workers(len(stats.workers), waiting),
         _overdue(client, now),
         _dead(stats.dead),
+        _webhooks(stats.owed, stats.undelivered),
     ]
 
 
@@ -74,3 +75,8 @@ def _overdue(client: Dispatcher, now: int) -> Finding:
 
 def _dead(count: int) -> Finding:
     return Finding("dead", not count, "none" if not count else f"{count} runs were given up; see: postroom dead list")
+
+
+def _webhooks(owed: int, undelivered: int) -> Finding:
+    words = f"{owed} deliveries owed, {undelivered} given up"
+    return Finding("webhooks", not undelivered, words + ("; see: postroom webhooks list" if undelivered else ""))

@@ -14,7 +14,7 @@ from postroom.mailbox.settings import Settings
 _SUBMIT = """
 local function submit_arguments(args)
   local given = {{run = 'call-' .. redis.call('INCR', 'postroom:call-runs'), on_busy = 'enqueue', key = '',
-    queue = 'default', priority = '128', start_at = '', deadline = '', tenant = ''}}
+    queue = 'default', priority = '128', start_at = '', deadline = '', tenant = '', webhook = ''}}
   if not args[1] or not args[2] then return nil, 'give an agent and a text' end
   for i = 3, #args, 2 do
     if given[args[i]] == nil or not args[i + 1] then return nil, 'unknown or empty option ' .. args[i] end
@@ -36,7 +36,15 @@ local function submit_arguments(args)
   end
   local words = {{messages = {{{{role = 'user', content = {{{{type = 'text', text = args[2]}}}}}}}}}}
   local fields = {{'request', '\\{version}' .. cmsgpack.pack(words)}}
-  if given.tenant ~= '' then fields[3], fields[4] = 'tenant', given.tenant end
+  if given.webhook ~= '' and not string.match(given.webhook, '^https?://[^%s@#]+$') then
+    return nil, 'webhook is an http or https URL without user and password'
+  end
+  for _, name in ipairs({{'tenant', 'webhook'}}) do
+    if given[name] ~= '' then
+      fields[#fields + 1] = name
+      fields[#fields + 1] = given[name]
+    end
+  end
   local flat = {{'', given.run, given.on_busy, 'supersede', given.key, given.priority, given.start_at, given.deadline,
     '{max_lane}', '{max_mail}', args[1], given.queue, '{run_retention}', '{thread_retention}', '{dedupe}', #fields}}
   for _, part in ipairs(fields) do flat[#flat + 1] = part end

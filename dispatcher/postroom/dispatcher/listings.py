@@ -5,7 +5,7 @@ from typing import Any
 
 from postroom.dispatcher.doorbells import queue_keys
 from postroom.dispatcher.plans import Plan, all_of, one
-from postroom.mailbox import fleet, keys, records
+from postroom.mailbox import deliveries, fleet, keys, records
 from postroom.mailbox.contracts import RunRecord, ThreadRecord
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.ops import Op
@@ -32,6 +32,8 @@ class Stats:
     threads: int
     watched: int
     dead: int
+    owed: int
+    undelivered: int
     queues: dict[str, int]
     workers: list[fleet.Pulse]
 
@@ -86,6 +88,14 @@ def list_threads(settings: Settings, /, *, limit: int = 50, cursor: str | None =
     return Page(known, str(place + limit) if len(names) == limit else None)
 
 
+def list_undelivered(settings: Settings, /, *, limit: int = 50, cursor: str | None = None) -> Plan[Page]:
+    """Deliveries to webhooks that were given up, the latest first."""
+    place = _place(limit, cursor)
+    names = (yield from _names(keys.UNDELIVERED, place))[:limit]
+    found = yield from all_of([deliveries.get(name) for name in names])
+    return Page([each for each in found if each], str(place + limit) if len(names) == limit else None)
+
+
 def _place(limit: int, cursor: str | None) -> int:
     if not 0 < limit <= MOST_PER_PAGE:
         raise InvalidInput(f"limit {limit} must be 1 to {MOST_PER_PAGE}")
@@ -101,9 +111,11 @@ def _names(listing: str, place: int) -> Plan[list[str]]:
 
 def stats(settings: Settings, /) -> Plan[Stats]:
     """The fleet in numbers."""
-    counted = [Op(("ZCARD", name), int) for name in (keys.RUNS, keys.THREADS, keys.WATCH, keys.DEAD)]
-    runs, threads, watched, dead, queues, names = yield from all_of([*counted, queue_keys(), fleet.names()])
+    listings = (keys.RUNS, keys.THREADS, keys.WATCH, keys.DEAD, keys.OWED, keys.UNDELIVERED)
+    counted = [Op(("ZCARD", name), int) for name in listings]
+    found = yield from all_of([*counted, queue_keys(), fleet.names()])
+    runs, threads, watched, dead, owed, undelivered, queues, names = found
     lengths = yield from all_of([Op(("LLEN", key), int) for key in queues])
     pulses = yield from all_of([fleet.pulse(name) for name in names])
     per_queue = {key.removeprefix("rq:queue:"): length for key, length in zip(queues, lengths, strict=True)}
-    return Stats(runs, threads, watched, dead, per_queue, fleet.alive(pulses))
+    return Stats(runs, threads, watched, dead, owed, undelivered, per_queue, fleet.alive(pulses))

@@ -6,7 +6,7 @@
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from postroom.mailbox import approvals, grants, inbox, journal, keys, lane, lock, log, records, watch
+from postroom.mailbox import approvals, deliveries, grants, inbox, keys, lane, lock, log, records, watch
 from postroom.mailbox.contracts import (
     Decision,
     FrontendTool,
@@ -158,6 +158,15 @@ def decide_many(settings: Settings, /, run_id: str, decisions: Sequence[Decision
     return (yield from one(approvals.decide(thread_id, run_id, decisions, settings.max_body_bytes)))
 
 
+def tool_output(settings: Settings, /, run_id: str, call_id: str, *, step: int | None = None) -> Plan[str]:
+    """The whole result of a call, of which the log has only the beginning."""
+    thread_id = yield from one(records.thread_of(run_id))
+    found = yield from one(records.get_output(thread_id, run_id, call_id, step))
+    if found is None:
+        raise NotFound(f"run {run_id} keeps no output of call {call_id}; results that were not cut are in the log")
+    return found
+
+
 def list_grants(settings: Settings, /, thread: str) -> Plan[list[grants.Grant]]:
     """What was allowed for good on a thread."""
     return (yield from one(grants.grants(thread)))
@@ -228,15 +237,6 @@ def holder(settings: Settings, /, thread: str) -> Plan[lock.Holder | None]:
     return (yield from one(lock.holder(thread)))
 
 
-def read_events(settings: Settings, /, run_id: str, after: int, wait_ms: int) -> Plan[list[journal.Entry]]:
-    """The next events of a run; waits for them when there are none yet."""
-    thread_id = yield from one(records.thread_of(run_id))
-    found = yield from one(journal.read(thread_id, run_id, after))
-    if found or wait_ms <= 0:
-        return found
-    return (yield from one(journal.follow(thread_id, run_id, after, wait_ms)))
-
-
 def retry(settings: Settings, /, run_id: str) -> Plan[lane.Submitted]:
     """Submits the request of an ended run once more, as a new run; takes it off the list of the dead."""
     record = yield from get_run(settings, run_id)
@@ -248,6 +248,7 @@ def retry(settings: Settings, /, run_id: str) -> Plan[lane.Submitted]:
         "queue": record.queue,
         "priority": record.priority,
         "tenant": record.tenant,
+        "webhook": record.webhook,
         "metadata": {**body.get("metadata", {}), "retry_of": run_id},
         "overrides": body.get("overrides"),
         "frontend_tools": body.get("frontend_tools"),
@@ -261,6 +262,17 @@ def retry(settings: Settings, /, run_id: str) -> Plan[lane.Submitted]:
 def drop_dead(settings: Settings, /, run_id: str) -> Plan[bool]:
     """Takes a run off the list of the dead; its record stays until it expires."""
     return bool((yield from one(Op(("ZREM", keys.DEAD, run_id), int))))
+
+
+def redeliver(settings: Settings, /, delivery_id: str) -> Plan[bool]:
+    """Owes a delivery that was given up once more, with all its tries; False when there is no such delivery."""
+    return (yield from one(deliveries.owe_again(delivery_id)))
+
+
+def drop_delivery(settings: Settings, /, delivery_id: str) -> Plan[bool]:
+    """Forgets a delivery that was given up."""
+    forgotten, _ = yield from all_of(deliveries.forget(delivery_id))
+    return bool(forgotten)
 
 
 def delete_thread(settings: Settings, /, thread: str) -> Plan[int]:

@@ -2,7 +2,8 @@
 
 1. be the one sweeper (a lease on a key; whoever holds it looks, the others stand by)
 2. look at every thread that is due: take back, start, wake, expire, ring again
-3. now and then drop expired names from the listings and doorbells whose worker died holding them
+3. bury workers that have gone silent: the doorbells they had taken go back to their queues
+4. now and then drop expired names from the listings, and what is left of doorbells that nobody answered
 """
 
 import asyncio
@@ -10,11 +11,13 @@ import logging
 import os
 import random
 import socket
+from typing import Any
 
 from redis.exceptions import RedisError
 
-from postroom.dispatcher import doorbells
+from postroom.dispatcher.doorbells import drop_abandoned, put_back_all
 from postroom.mailbox import fleet, keys, watch
+from postroom.mailbox.connect import LOST_CONNECTION
 from postroom.mailbox.group import Group
 from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
@@ -78,6 +81,7 @@ class Sweeper:
         looks = await self.group.run_all([watch.reclaim(thread, self.settings.max_attempts) for thread in threads])
         for thread, look in zip(threads, looks, strict=True):
             _report(thread, look)
+        await self.bury()
         if self.passes % TIDY_EVERY == 0:
             await self.tidy(now)
         self.passes += 1
@@ -88,31 +92,46 @@ class Sweeper:
         for listing, kept in (
             (keys.RUNS, self.settings.run_retention_ms),
             (keys.DEAD, self.settings.run_retention_ms),
+            (keys.UNDELIVERED, self.settings.run_retention_ms),
             (keys.THREADS, self.settings.thread_retention_ms),
         ):
             await self.group.run(watch.tidy(listing, now - kept, now))
-        await doorbells.drop_abandoned(self.group, now)
+        await drop_abandoned(self.group, now)
+
+    async def bury(self) -> None:
+        """Takes workers off the list that have gone silent, and puts back what they had not come to answer."""
         names = await self.group.run(fleet.names())
-        pulses = await self.group.run_all([fleet.pulse(name) for name in names])
-        silent = [name for name, pulse in zip(names, pulses, strict=True) if pulse is None]
-        await self.group.run_all([op for name in silent for op in fleet.leave(name)])
+        pulses = _answers(await self.group.run_all([fleet.pulse(name) for name in names]))
+        for name in (name for name, pulse in zip(names, pulses, strict=True) if pulse is None):
+            count = await put_back_all(self.group, name)
+            log.warning("sweep: worker %s has gone silent; put %d doorbells back", name, count)
+            await self.group.run_all(fleet.leave(name))
 
 
 async def release_dead(group: Group, settings: Settings, worker: str) -> int:
-    """Takes back at once everything a worker held that is known to be dead; says how many threads that were."""
-    count, cursor = 0, b"0"
+    """Takes back at once whatever a worker had that is known to be dead; says how many doorbells and runs that were."""
+    # Doorbells first: those whose runs the worker had claimed are dropped, and each such run rings anew below.
+    count, cursor = await put_back_all(group, worker), b"0"
     while True:
         # A scan meets every thread that stays on the list; pages by rank would skip some, for looking moves threads.
         cursor, found = await group.run(Op(("ZSCAN", keys.WATCH, cursor, "COUNT", LOOKS_AT_ONCE), tuple))
         page = [name.decode() for name in found[::2]]
-        holders = await group.run_all([Op(("GET", keys.lock(thread)), _worker_of) for thread in page])
+        holders = _answers(await group.run_all([Op(("GET", keys.lock(thread)), _worker_of) for thread in page]))
         held = [thread for thread, holder in zip(page, holders, strict=True) if holder == worker]
-        looks = await group.run_all([watch.reclaim(thread, settings.max_attempts, worker) for thread in held])
+        looks = _answers(await group.run_all([watch.reclaim(thread, settings.max_attempts, worker) for thread in held]))
         for thread, look in zip(held, looks, strict=True):
             _report(thread, look)
         count += len(held)
         if cursor == b"0":
             return count
+
+
+def _answers(outcomes: list[Any]) -> list[Any]:
+    """The outcomes of a round trip, unless the server was lost on the way: then nothing may be concluded from them."""
+    for outcome in outcomes:
+        if isinstance(outcome, LOST_CONNECTION):
+            raise outcome
+    return outcomes
 
 
 def _worker_of(lock: bytes | None) -> str:

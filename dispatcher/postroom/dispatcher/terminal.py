@@ -1,14 +1,12 @@
-"""What a person sees: tables, and a run's events as they happen; in colour and with a live status on a terminal."""
+"""What a person sees: tables, and a run as it happens; live on a terminal, plain lines everywhere else."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from postroom.dispatcher.progress import QUIET, WELL, Progress, words_of
 from postroom.mailbox.journal import Entry
-
-_QUIET = frozenset({"step_end", "state_snapshot"})
-_WELL = frozenset({"natural_end", "behavior_requested"})
+from postroom.mailbox.lifecycle import TERMINAL
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -23,37 +21,57 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def show_events(entries: Iterable[Entry]) -> int:
-    """Words as they come, everything else as a line; the exit code tells how the run ended."""
+    """A run as it happens, live on a terminal, else line by line; the exit code tells how it ended."""
+    return _live(entries) if sys.stdout.isatty() else _plain(entries)
+
+
+def _plain(entries: Iterable[Entry]) -> int:
+    """Words as they come, everything else as a line."""
     open_line = False
-    with _status() as status:
-        for entry in entries:
-            event = entry.event
-            if event["type"] == "step_start":
-                status(f"step {event.get('step', '')}")
-            elif event["type"] == "text_delta":
-                sys.stdout.write(event["delta"])
-                open_line = True
-            elif event["type"] not in _QUIET:
-                sys.stdout.write(("\n" if open_line else "") + f"· {_words(event)}\n")
-                open_line = False
-            sys.stdout.flush()
-            if event["type"] == "run_finish":
-                return 0 if event["termination"] in _WELL else 1
+    for entry in entries:
+        event = entry.event
+        if event["type"] == "text_delta":
+            sys.stdout.write(event["delta"])
+            open_line = True
+        elif event["type"] not in QUIET:
+            sys.stdout.write(("\n" if open_line else "") + f"· {words_of(event)}\n")
+            open_line = False
+        sys.stdout.flush()
+        if event["type"] == TERMINAL:
+            return _code(event)
     return 0
 
 
-@contextmanager
-def _status() -> Iterator[Callable[[str], None]]:
-    """A live line under the output, where there is a terminal to show it on."""
-    if not sys.stderr.isatty():
-        yield lambda words: None
-        return
-    from rich.console import Console
+def _live(entries: Iterable[Entry]) -> int:
+    """What is settled scrolls by; the words being said, the calls under way and the step stay in view below it."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.spinner import Spinner
+    from rich.text import Text
 
-    with Console(stderr=True).status("waiting for a worker", spinner="dots") as line:
-        yield line.update
+    progress = Progress()
+    clock = Spinner("dots")
+
+    def picture() -> Group:
+        clock.update(text=Text(progress.doing, style="dim"))
+        calls = [Text(f"  → {_safe(name)}", style="cyan") for name in progress.calls.values()]
+        return Group(*([Text(_safe(progress.words))] if progress.words else []), *calls, clock)
+
+    console = Console(highlight=False)
+    with Live(console=console, get_renderable=picture, transient=True, refresh_per_second=8) as live:
+        for entry in entries:
+            for line in progress.feed(entry.event):
+                console.print(Text(_safe(line), style="dim" if line.startswith("· ") else ""))
+            live.refresh()
+            if entry.event["type"] == TERMINAL:
+                return _code(entry.event)
+    return 0
 
 
-def _words(event: dict[str, Any]) -> str:
-    rest = " ".join(f"{name}={value}" for name, value in event.items() if name not in {"type", "step"} and value)
-    return f"{event['type']} {rest}".rstrip()
+def _code(event: dict[str, Any]) -> int:
+    return 0 if event["termination"] in WELL else 1
+
+
+def _safe(words: str) -> str:
+    """Words without what a terminal would obey: they come from models and tools, and may be anybody's."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}" for char in words)

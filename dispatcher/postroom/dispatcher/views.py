@@ -1,4 +1,4 @@
-"""The commands that look: runs, threads, dead, stats, inspect, doctor."""
+"""The commands that look: runs, threads, dead, webhooks, stats, inspect, doctor."""
 
 import argparse
 import json
@@ -10,13 +10,13 @@ from postroom.dispatcher.answers import client_of, plain, print_line, say
 from postroom.dispatcher.client import Dispatcher
 from postroom.dispatcher.terminal import table
 from postroom.mailbox import keys
-from postroom.mailbox.errors import PostroomError
+from postroom.mailbox.errors import NotFound, PostroomError
 from postroom.mailbox.lifecycle import RunStatus
 
 
 def add(verbs: Any) -> None:
     """Puts these commands on the command line."""
-    for each in (_add_lists, _add_dead, _add_insight):
+    for each in (_add_lists, _add_dead, _add_webhooks, _add_insight):
         each(verbs)
 
 
@@ -85,6 +85,26 @@ def _dead(given: argparse.Namespace) -> int:
     return 0
 
 
+def _add_webhooks(verbs: Any) -> None:
+    webhooks = verbs.add_parser("webhooks", help="deliveries to webhooks that were given up: list, retry or drop them")
+    webhooks.add_argument("do", choices=["list", "retry", "drop"])
+    webhooks.add_argument("delivery_id", metavar="DELIVERY", nargs="?")
+    webhooks.set_defaults(run=_webhooks)
+
+
+def _webhooks(given: argparse.Namespace) -> int:
+    with client_of(given) as client:
+        if given.do == "list":
+            return _page(given, client.list_undelivered(limit=200), ["id", "thread_id", "tries", "wrong"])
+        listed = [given.delivery_id] if given.delivery_id else [d.id for d in client.list_undelivered(limit=200).items]
+        do, word = {"retry": (client.redeliver, "owed again"), "drop": (client.drop_delivery, "dropped")}[given.do]
+        for name in listed:
+            if not do(name):
+                raise NotFound(f"no delivery {name!r} was given up; see: postroom webhooks list")
+            say(given, {"delivery_id": name, "outcome": word}, f"{word} {name}")
+    return 0
+
+
 def _add_insight(verbs: Any) -> None:
     stats = verbs.add_parser("stats", help="the fleet in numbers")
     stats.set_defaults(run=_stats)
@@ -102,6 +122,7 @@ def _stats(given: argparse.Namespace) -> int:
         print_line(json.dumps(plain(found), ensure_ascii=False))
         return 0
     print_line(f"runs {found.runs}, threads {found.threads}, watched {found.watched}, dead {found.dead}")
+    print_line(f"webhooks owed {found.owed}, given up {found.undelivered}")
     table(["queue", "waiting"], [[name, count] for name, count in found.queues.items()])
     rows = [[pulse.name, *(pulse.fields.get(name, b"").decode() for name in _PULSE)] for pulse in found.workers]
     table(["worker", *_PULSE], rows)

@@ -7,9 +7,8 @@ from postroom.mailbox import codec, inbox, journal, log
 from postroom.mailbox.contracts import Termination
 from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.errors import InvalidInput
-from postroom.mailbox.events import TERMINAL
 from postroom.mailbox.keys import check_id, check_token
-from postroom.mailbox.lifecycle import CallStatus, TerminationKind, WaitingReason
+from postroom.mailbox.lifecycle import TERMINAL, CallStatus, WaitingReason
 from postroom.mailbox.ops import Op, counted, pairs, script
 
 Plain = dict[str, Any]
@@ -49,6 +48,7 @@ class Batch:
     run_state_dropped: list[str] = field(default_factory=list)
     thread_state: dict[str, bytes] = field(default_factory=dict)
     thread_state_dropped: list[str] = field(default_factory=list)
+    outputs: dict[str, bytes] = field(default_factory=dict)
     read_mail: list[str] = field(default_factory=list)
     events: list[list[Any]] = field(default_factory=list)
 
@@ -80,6 +80,11 @@ class Batch:
         self.calls[f"key:{call_id}"] = ticket.get("action_key") or ""
         self.calls[f"ticket_id:{call_id}"] = ticket["id"]
         self.calls[f"call:{ticket['id']}"] = call_id
+        return self
+
+    def keep_output(self, call_id: str, text: str) -> "Batch":
+        """Keeps the whole of a result that was too long for the log."""
+        self.outputs[f"{self.step}/{call_id}"] = codec.fitting(text, codec.READ_BYTES).encode()
         return self
 
     def read(self, number: int) -> "Batch":
@@ -119,6 +124,7 @@ _MAPS = (
     ("call", "calls"),
     ("state", "run_state"),
     ("thread-state", "thread_state"),
+    ("output", "outputs"),
 )
 
 
@@ -161,7 +167,7 @@ def finish(
 ) -> Op[Arrivals]:
     """Writes the last step and ends the run; `continue` means mail came first and the run must read it."""
     told = journal.fields({"type": "run_finish", "result": result}, batch.limit, batch.step)[2:]
-    how = [TerminationKind(termination.kind).value, termination.code or "", termination.message or ""]
+    how = [termination.kind.value, termination.code or "", termination.message or ""]
     args = [owner.run_id, owner.fence, *batch.args(), *how, *counted(told)]
     return script("finish", owner.thread_id, now, args, _arrivals)
 

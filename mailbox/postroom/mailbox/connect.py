@@ -30,11 +30,14 @@ from postroom.mailbox.errors import (
 )
 
 OLDEST = (7, 0)
+# What it looks like when the server is gone or on its way back: whether the command was executed is unknown.
+LOST_CONNECTION = (foreign.ConnectionError, foreign.TimeoutError, OSError)
 ANSWER_S = 5.0
 
 _PLAIN: dict[str, Any] = {"socket_connect_timeout": ANSWER_S, "protocol": 2, "decode_responses": False}
-# Without a read timeout only keepalive notices a peer that vanished; the system's default takes two hours.
-_PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+# Without a read timeout only these notice a peer that vanished: probes while nothing is said (the system's default is
+# two hours), and a limit on how long what was said may stay unacknowledged (by default a quarter of an hour).
+_PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 60_000}
 _KEEPALIVE: dict[str, Any] = {
     "socket_keepalive": True,
     "socket_keepalive_options": {getattr(socket, name): n for name, n in _PROBES.items() if hasattr(socket, name)},

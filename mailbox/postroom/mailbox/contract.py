@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -21,6 +22,21 @@ def _token(what: str) -> AfterValidator:
     return AfterValidator(lambda value: keys.check_token(value, what))
 
 
+def _url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        well = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and not parts.fragment
+    except ValueError:
+        well = False
+    if not well or len(value) > MAX_URL or any(char <= " " or char == "\x7f" for char in value):
+        raise InvalidInput(f"webhook {value[:64]!r} must be an http or https URL of at most {MAX_URL} characters")
+    if parts.username is not None:
+        # It would lie in Redis in plain text, and the signature proves more than a password does.
+        raise InvalidInput("webhook: leave user and password out of the URL; verify the signature instead")
+    return value
+
+
+MAX_URL = 2048
 ThreadId = Annotated[str, _id("thread id")]
 RunId = Annotated[str, _token("run id")]
 CallId = Annotated[str, _id("call id")]
@@ -28,6 +44,7 @@ MailId = Annotated[str, _id("mail id")]
 FreeId = Annotated[str, _id("id")]
 DecisionId = Annotated[str, _id("decision id")]
 AgentId = Annotated[str, _name("agent")]
+Webhook = Annotated[str, AfterValidator(_url)]
 QueueName = Annotated[str, _name("queue")]
 ToolName = Annotated[str, _name("tool")]
 Milliseconds = Annotated[int, Field(ge=0, le=10**13)]
@@ -38,7 +55,8 @@ Model = TypeVar("Model", bound=BaseModel)
 class Contract(BaseModel):
     """Base of all: immutable, and an unknown field is a mistake worth hearing about."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Built when first used: a service that imports the client pays for the few it needs, not for all of them.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data without what is unset, ready for the codec."""

@@ -277,10 +277,11 @@ KnownEvent = (
     | ErrorRaised
 )
 
-TERMINAL = "run_finish"
 TYPES: dict[str, type[Event]] = {kind.model_fields["type"].default: kind for kind in get_args(KnownEvent)}
 
-_adapter: TypeAdapter[KnownEvent] = TypeAdapter(Annotated[KnownEvent, Field(discriminator="type")])
+_adapter: TypeAdapter[KnownEvent] = TypeAdapter(
+    Annotated[KnownEvent, Field(discriminator="type")], config=ConfigDict(defer_build=True)
+)
 
 
 class UnknownEvent(Event):

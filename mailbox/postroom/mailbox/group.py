@@ -1,18 +1,20 @@
 """Group commit: verbs that concurrent tasks issue in the same turn of the event loop leave as one write.
 
-Each caller awaits its own reply and its own error. One connection, replies in order; while one group is under way the
-next one gathers, so the busier the process, the larger the groups and the fewer the round trips.
+Each caller awaits its own reply and its own error. One connection, replies in order. Two groups may be under way, so
+that the server has one to work on while we read the other; meanwhile the next one gathers, so the busier the process,
+the larger the groups and the fewer the round trips.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import redis.asyncio
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ResponseError
 
-from postroom.mailbox.ops import Command, Op, loading, pack, result
+from postroom.mailbox.ops import Command, Op, loading, pack_one, result
 
 T = TypeVar("T")
 Packed = tuple[bytes, "asyncio.Future[Any]"]
@@ -28,7 +30,8 @@ class Group:
         self._pool: Any = client.connection_pool
         self._connection: Any = None
         self._waiting: list[Packed] = []
-        self._under_way: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
         self._teaching: asyncio.Task[None] | None = None
         self.round_trips = 0
 
@@ -47,8 +50,8 @@ class Group:
 
     async def close(self) -> None:
         """Waits for what is under way and gives the connection back."""
-        while self._under_way:
-            await asyncio.wait([self._under_way])
+        while under_way := [task for task in (self._sending, self._reading) if task]:
+            await asyncio.wait(under_way)
         if self._connection:
             connection, self._connection = self._connection, None
             await self._pool.release(connection)
@@ -67,42 +70,58 @@ class Group:
 
     def _send(self, command: Command) -> "asyncio.Future[Any]":
         # Packed here, so that what cannot be packed fails its caller and nobody else in the group.
-        packed = pack([command])
+        packed = pack_one(command)
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((packed, reply))
         self._ensure_flush()
         return reply
 
     def _ensure_flush(self) -> None:
-        if self._under_way is None:
-            self._under_way = asyncio.create_task(self._flush(), name="postroom-group")
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._exchange(), name="postroom-group")
 
-    async def _flush(self) -> None:
-        try:
-            while self._waiting:
-                group, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
-                try:
-                    await self._exchange(group)
-                except Exception as error:
-                    # Whether these were executed is unknown: the verbs that may be retried say so.
-                    await self._give_up(group, error)
-                except BaseException:
-                    await self._give_up(group, RedisConnectionError("the event loop is going down"))
-                    raise
-        finally:
-            self._under_way = None
-            if self._waiting:
-                # Cancelled by a loop that is going down, while others still give back what they hold.
-                self._ensure_flush()
+    async def _exchange(self) -> None:
+        """Sends what waits as one group, then reads its replies while the next group is sent."""
+        group, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+        async with self._accountable(group):
+            try:
+                connection = await self._write(group)
+                if self._reading:
+                    await asyncio.wait([self._reading])
+                if connection is not self._connection:
+                    raise RedisConnectionError("the connection was lost with the group before")
+                self._reading = self._sending
+            finally:
+                self._sending = None
+                if self._waiting:
+                    self._ensure_flush()
+            try:
+                for _, reply in group:
+                    _settle(reply, await _read(connection))
+            finally:
+                self._reading = None
 
-    async def _exchange(self, group: "list[Packed]") -> None:
+    async def _write(self, group: "list[Packed]") -> Any:
         if self._connection is None:
+            if self._reading:  # the pool may give us the same one again, and its old replies must be given up first
+                await asyncio.wait([self._reading])
             self._connection = await self._pool.get_connection()
         connection = self._connection
-        await connection.send_packed_command([b"".join(packed for packed, _ in group)])
+        await connection.send_packed_command([b"".join([packed for packed, _ in group])])
         self.round_trips += 1
-        for _, reply in group:
-            _settle(reply, await _read(connection))
+        return connection
+
+    @asynccontextmanager
+    async def _accountable(self, group: "list[Packed]") -> AsyncIterator[None]:
+        """Nobody waits for ever: whatever goes wrong, every caller of the group hears of it."""
+        try:
+            yield
+        except Exception as error:
+            # Whether these were executed is unknown: the verbs that may be retried say so.
+            await self._give_up(group, error)
+        except BaseException:
+            await self._give_up(group, RedisConnectionError("the event loop is going down"))
+            raise
 
     async def _give_up(self, group: "list[Packed]", error: Exception) -> None:
         for _, reply in group:
@@ -118,7 +137,7 @@ async def run_alone(client: "redis.asyncio.Redis", op: Op[T]) -> T:
     pool: Any = client.connection_pool
     connection = await pool.get_connection()
     try:
-        await connection.send_packed_command([pack([op.command])])
+        await connection.send_packed_command([pack_one(op.command)])
         return result(op, await _read(connection))
     except BaseException:
         await connection.disconnect(nowait=True)

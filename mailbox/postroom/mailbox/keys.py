@@ -9,6 +9,12 @@ WATCH: Final = "postroom:watch"
 THREADS: Final = "postroom:threads"
 RUNS: Final = "postroom:runs"
 DEAD: Final = "postroom:dead"
+OWED: Final = "postroom:deliveries"
+UNDELIVERED: Final = "postroom:undelivered"
+# Stored agents: the present version of each, the counter that numbers versions, the channel that tells of a change.
+AGENTS: Final = "postroom:agents"
+AGENTS_VERSION: Final = "postroom:agents:version"
+AGENTS_CHANGED: Final = "postroom:agents:changed"
 
 MAX_ID_BYTES: Final = 256
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -92,6 +98,11 @@ def run_state(thread_id: str, run_id: str) -> str:
     return f"{run(thread_id, run_id)}:state"
 
 
+def outputs(thread_id: str, run_id: str) -> str:
+    """Whole results of tools that were too long for the log, by step and call."""
+    return f"{run(thread_id, run_id)}:outputs"
+
+
 def events(thread_id: str, run_id: str) -> str:
     """The event journal."""
     return f"{run(thread_id, run_id)}:events"
@@ -110,6 +121,21 @@ def dedupe_mail(thread_id: str, mail_id: str) -> str:
 def run_index(run_id: str) -> str:
     """Run id → thread id."""
     return f"postroom:run:{run_id}"
+
+
+def delivery(delivery_id: str) -> str:
+    """What is owed to a webhook: which event of which run, and how it went so far."""
+    return f"postroom:delivery:{delivery_id}"
+
+
+def agent_version(number: int) -> str:
+    """One version of a stored agent."""
+    return f"postroom:agent-version:{number}"
+
+
+def agent_history(agent: str) -> str:
+    """The numbers of the versions of an agent that are still there."""
+    return f"postroom:agent-history:{agent}"
 
 
 def control(worker: str) -> str:

@@ -88,6 +88,9 @@ TICKET: dict[str, frozenset[str]] = {
 # Mail wakes a run that waits for words or for its tasks, not one that waits for an approval, a time or an operator.
 WOKEN_BY_MAIL = frozenset({WaitingReason.INPUT, WaitingReason.TASKS})
 
+# The event that ends a run; there is exactly one.
+TERMINAL = "run_finish"
+
 CALL_DONE = frozenset(status for status, following in CALL.items() if not following)
 
 

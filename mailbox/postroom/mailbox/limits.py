@@ -33,7 +33,7 @@ def admit(allowance: Allowance, tenant: str, ticket: str, tokens: int = 0, now: 
 
 def settle(allowance: Allowance, tokens: int) -> Op[int]:
     """Takes more tokens from the bucket than were asked for, or gives some back."""
-    command = ("EVALSHA", scripts.load("settle").sha, 1, keys.limit(allowance.model), tokens)
+    command = ("EVALSHA", scripts.load("spend").sha, 1, keys.limit(allowance.model), tokens)
     return Op(command, int)
 
 

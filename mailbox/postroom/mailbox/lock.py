@@ -52,8 +52,10 @@ class Released:
     doorbell: Doorbell | None
 
 
-def claim(thread_id: str, run_id: str, worker: str, lease_ms: int, now: int | None = None) -> Op[Claim]:
-    """Takes the thread for its head run, or raises NothingToDo."""
+def claim(
+    thread_id: str, run_id: str, worker: str, lease_ms: int, activation: str = "", now: int | None = None
+) -> Op[Claim]:
+    """Takes the thread for its head run, or raises NothingToDo; a named activation may safely ask again."""
     keys.check_token(run_id, "run id")
     keys.check_name(worker, "worker")
     if lease_ms <= 0:
@@ -73,7 +75,7 @@ def claim(thread_id: str, run_id: str, worker: str, lease_ms: int, now: int | No
             [log.entry(raw) for raw in entries],
         )
 
-    return script("claim", thread_id, now, (run_id, worker, lease_ms), parse)
+    return script("claim", thread_id, now, (run_id, worker, lease_ms, activation), parse)
 
 
 def renew(thread_id: str, run_id: str, fence: int, lease_ms: int, now: int | None = None) -> Op[Lease]:

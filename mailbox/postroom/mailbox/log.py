@@ -80,6 +80,8 @@ def entry(raw: Sequence[Any]) -> Entry:
 def view(entries: Iterable[Entry]) -> list[Entry]:
     """What is left to read: summaries in place of what they cover, nothing retracted, one result per answered call."""
     everything = list(entries)
+    if not everything:
+        return []
     retracted = {each.retracts for each in everything if each.retracts}
     kept = [each for each in everything if each.message["role"] != RETRACTION and each.run not in retracted]
     return _paired(_folded(kept))

@@ -101,12 +101,17 @@ def load_scripts(client: redis.Redis) -> None:
     exchange(client, loading())
 
 
-def pack(commands: Iterable[Command]) -> bytes:
-    """Commands as bytes; redis-py's asyncio client would do this in Python, which was most of a commit's cost."""
+def pack_one(command: Command) -> bytes:
+    """A command as bytes; redis-py's asyncio client would do this in Python, which was most of a commit's cost."""
     try:
-        return b"".join(map(_pack, commands))
+        return _pack(command)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"this cannot be sent to Redis: {error}") from None
+
+
+def pack(commands: Iterable[Command]) -> bytes:
+    """Commands as the bytes of one write."""
+    return b"".join(map(pack_one, commands))
 
 
 def exchange(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:

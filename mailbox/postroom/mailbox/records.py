@@ -85,6 +85,25 @@ def get_journal(thread_id: str, run_id: str) -> Op[Fields]:
     return Op(("HGETALL", keys.calls(thread_id, run_id)), hash_fields)
 
 
+def get_output(thread_id: str, run_id: str, call_id: str, step: int | None = None) -> Op[str | None]:
+    """The whole result of a call that was too long for the log; without a step, of the last call of that id."""
+    key = keys.outputs(thread_id, run_id)
+    if step is not None:
+        return Op(("HGET", key, f"{step}/{call_id}"), lambda reply: None if reply is None else reply.decode())
+
+    def last(reply: Any) -> str | None:
+        kept = {_place(name): text for name, text in hash_fields(reply).items()}
+        steps = [made for call, made in kept if call == call_id]
+        return kept[call_id, max(steps)].decode() if steps else None
+
+    return Op(("HGETALL", key), last)
+
+
+def _place(name: str) -> tuple[str, int]:
+    made, _, call = name.partition("/")
+    return call, int(made)
+
+
 def thread_of(run_id: str) -> Op[str]:
     """The thread of a run, or RunNotFound."""
 

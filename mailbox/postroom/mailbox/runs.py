@@ -16,6 +16,7 @@ from postroom.mailbox.contract import (
     QueueName,
     RunId,
     ThreadId,
+    Webhook,
 )
 from postroom.mailbox.keys import MAX_ID_BYTES
 from postroom.mailbox.lifecycle import CallStatus, RunStatus, TerminationKind, TicketStatus, WaitingReason
@@ -65,7 +66,7 @@ class RunRequest(Contract):
     deadline: Milliseconds | None = None
     metadata: Metadata = Field(default_factory=dict)
     tenant: FreeId | None = None
-    webhook: Annotated[str, Field(max_length=2048, pattern=r"^https?://")] | None = None
+    webhook: Webhook | None = None
     parent: Parent | None = None
     overrides: dict[str, JsonValue] = Field(default_factory=dict)
     frontend_tools: Annotated[tuple[FrontendTool, ...], Field(max_length=128)] = ()
@@ -145,6 +146,7 @@ class RunRecord(Contract):
     worker: str | None = None
     fence: int = 0
     tenant: str | None = None
+    webhook: str | None = None
     idempotency_key: str | None = None
     parent: Parent | None = None
     usage: Usage = Usage()

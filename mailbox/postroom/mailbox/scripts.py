@@ -27,7 +27,12 @@ NAMES: Final = (
     "send",
     "reclaim",
     "tidy",
+    "deliver",
+    "spend",
+    "redeliver",
     "delete",
+    "put_agent",
+    "drop_agent",
     "admit",
     "settle",
 )
@@ -83,6 +88,12 @@ def load(name: str) -> Script:
     for part in first.removeprefix(_INCLUDE).split():
         parts.append(_RENDERED.get(part) or (_SOURCES / "lib" / f"{part}.lua").read_text(encoding="utf-8"))
     return define(name, "\n".join([*parts, rest]))
+
+
+@cache
+def of_package(package: str, name: str) -> Script:
+    """A script that another package brings along; it stands by itself and includes nothing."""
+    return define(name, (files(package) / "lua" / f"{name}.lua").read_text(encoding="utf-8"))
 
 
 def define(name: str, source: str) -> Script:

@@ -42,8 +42,8 @@ def _path(text: str) -> Path:
     return Path(text).expanduser()
 
 
-def _setting(default: Any, parse: Callable[[str], Any], about: str) -> Any:
-    return field(default=default, metadata={"parse": parse, "about": about})
+def _setting(default: Any, parse: Callable[[str], Any], about: str, *, secret: bool = False) -> Any:
+    return field(default=default, repr=not secret, metadata={"parse": parse, "about": about})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,11 @@ class Settings:
     model_idle_ms: int = _setting(60 * SECOND, _positive, "how long an answer may be silent")
     model_total_ms: int = _setting(600 * SECOND, _positive, "how long an answer may take")
     model_http2: bool = _setting(False, _switch, "speak HTTP/2 to providers that can")
+
+    webhook_secret: str | None = _setting(None, str, "key that deliveries to webhooks are signed with", secret=True)
+    webhook_tries: int = _setting(12, _positive, "tries after which a delivery to a webhook is given up")
+    webhook_retry_ms: int = _setting(5 * SECOND, _positive, "wait after the first failed try; doubled by each one more")
+    webhook_timeout_ms: int = _setting(10 * SECOND, _positive, "how long a webhook may take to answer")
 
     def __post_init__(self) -> None:
         for item in fields(self):

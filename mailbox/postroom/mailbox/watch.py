@@ -46,6 +46,7 @@ def tidy(listing: str, before: int, now: int, count: int = 100) -> Op[int]:
         keys.RUNS: ("postroom:run:", ""),
         keys.THREADS: ("postroom:{", "}:thread"),
         keys.DEAD: ("postroom:run:", ""),
+        keys.UNDELIVERED: ("postroom:delivery:", ""),
     }
     command = ("EVALSHA", scripts.load("tidy").sha, 1, listing, before, count, now, *around[listing])
     return Op(command, int)

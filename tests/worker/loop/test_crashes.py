@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from postroom.worker.app import Agent, App
+from postroom.worker.core.compaction import CompactionPolicy
+from postroom.worker.core.context import ContextPolicy
+from postroom.worker.model.base import Request
 from postroom.worker.model.scripted import ScriptedModel
 from postroom.worker.tools import Handoff, Tool, ToolContext, tool
-from tests.worker.loop.office import Office, in_order, valid
+from tests.worker.loop.office import Office, in_order, text, valid
 
 effects: Counter[str] = Counter()
 finished: Counter[str] = Counter()
@@ -65,7 +68,20 @@ SCRIPTS: dict[str, list[Any]] = {
     "three tools": [_calls("one", "two", "three"), "Done."],
     "suspension": [_calls("one", "risky"), "Done."],
     "handoff": [_calls("transfer"), "This is the boss."],
+    "compaction": [],
 }
+
+
+def _after_much_talk(request: Request) -> Any:
+    """Goes by what was said and not by how often, since a summary hides that."""
+    said = [text(message) for message in request.messages]
+    if said[-1] == "Tell me a lot.":
+        return "word " * 4000
+    for name in ("one", "two"):
+        if f"{name} done" not in said:
+            return {"calls": [{"name": name, "id": name}]}
+    return "Done."
+
 
 POINTS = (
     "claimed",
@@ -84,9 +100,24 @@ POINTS = (
 def _office(url: str, kind: str) -> Office:
     effects.clear()
     finished.clear()
-    model = ScriptedModel(SCRIPTS[kind])
-    agents = [Agent(name, model=model, tools=TOOLS, instructions=name) for name in ("clerk", "boss")]
-    return Office(url, App(agents), max_attempts=100)
+    model = ScriptedModel(SCRIPTS[kind] or _after_much_talk)
+    summariser = ScriptedModel(lambda _: "Much was said.", name="summariser")
+    policy = ContextPolicy(autocompact_threshold=2000) if kind == "compaction" else None
+    agents = [
+        Agent(
+            name,
+            model=model,
+            tools=TOOLS,
+            instructions=name,
+            context=policy,
+            compaction=CompactionPolicy(summary_model="summariser"),
+        )
+        for name in ("clerk", "boss")
+    ]
+    office = Office(url, App(agents, models={"summariser": summariser}), max_attempts=100)
+    if kind == "compaction":
+        office.run("Tell me a lot.")
+    return office
 
 
 def _to_the_end(office: Office, run: str, die_at: str = "", nth: int = 1) -> int:

@@ -1,1 +1,20 @@
-"""The runtime that takes runs up and carries them through."""
+"""The runtime: what a user writes agents with, and the process that serves them."""
+
+from postroom.mailbox.specs import Behaviour
+from postroom.worker.agent import Agent
+from postroom.worker.app import App
+from postroom.worker.tools import Approval, Finish, Handoff, Output, Suspend, ToolContext, ToolFailed, tool
+
+__all__ = [
+    "Agent",
+    "App",
+    "Approval",
+    "Behaviour",
+    "Finish",
+    "Handoff",
+    "Output",
+    "Suspend",
+    "ToolContext",
+    "ToolFailed",
+    "tool",
+]

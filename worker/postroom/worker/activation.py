@@ -31,10 +31,10 @@ FIRST_RETRY_MS, LONGEST_RETRY_MS = 250, 30_000
 
 async def activate(desk: Desk, thread_id: str, run_id: str) -> None:
     """Answers a doorbell."""
-    asked_at = time.monotonic()
-    claim = await desk.claim(thread_id, run_id)
-    if claim is None:
+    claimed = await desk.claim(thread_id, run_id)
+    if claimed is None:
         return
+    claim, asked_at = claimed
     owner = Owner(thread_id, run_id, claim.fence)
     active = Active(owner, desk.settings.lease_ms, asked_at + desk.settings.lease_ms / 1000)
     # Stopped past its lease and now asked again, this process may still hold the stint that was taken from it.
@@ -84,7 +84,7 @@ class Activation:
 
     async def run(self) -> None:
         """The loop; what fails for a passing reason is charged to the run and retried, later and elsewhere."""
-        loop = self.desk.app.loop(self.agent)
+        loop = await self.desk.loop(self.agent, self.config, self.step > 0)
         if loop is None:
             await self._end(Termination(kind=TerminationKind.ERROR, code="agent_not_found", message=self._no_agent()))
             return
@@ -226,6 +226,8 @@ class Activation:
         if turn.agent:
             batch.run_fields["agent_now"] = turn.agent
             batch.thread_fields["agent"] = turn.agent
+        for call_id, output in turn.outputs.items():
+            batch.keep_output(call_id, output)
         for name, value in turn.run_state.items():
             batch.run_state[name] = codec.encode(value, batch.limit)
         for name, value in turn.thread_state.items():

@@ -1,4 +1,4 @@
-"""Taking and answering doorbells in RQ's key layout: four scripts, so that many jobs cost one round trip.
+"""Taking and answering doorbells in RQ's key layout: three scripts, so that many jobs cost one round trip.
 
 RQ's own code needs fifty commands for a job; what is left here is what `rq info` and the dashboards read.
 """
@@ -8,14 +8,12 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
-from importlib.resources import files
 
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.ids import new_id
 from postroom.mailbox.keys import check_id, check_token
 from postroom.mailbox.ops import Command, Op
-from postroom.mailbox.scripts import Script, define
+from postroom.mailbox.scripts import Script, of_package
 
 # A started doorbell counts as abandoned this long after its worker last said otherwise. Longer than any lease: the run
 # is recovered from its lock, and RQ's own clean-up must not meddle meanwhile.
@@ -36,24 +34,25 @@ class Bell:
         """Its place in the registry of started jobs."""
         return f"{self.job}:{self.execution}"
 
+    @property
+    def written_by_rq(self) -> bool:
+        """Whether RQ's own API enqueued it: that packs what our scripts write as plain JSON."""
+        return not self.data.startswith(b"[")
+
     def call(self) -> tuple[str, str, str]:
         """The function's name, thread and run; nothing is imported, whatever the name says."""
         try:
-            text = zlib.decompress(self.data)
-        except zlib.error:
-            text = self.data
-        try:
+            # The scripts write plain JSON, RQ compresses it.
+            text = self.data if self.data.startswith(b"[") else zlib.decompress(self.data)
             name, _, (thread_id, run_id), _ = json.loads(text)
             return str(name), check_id(thread_id, "thread id"), check_token(run_id, "run id")
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, zlib.error) as error:
             raise InvalidInput(f"job {self.job} is no doorbell: {error}") from None
 
 
-@cache
 def script(name: str) -> Script:
     """One of the worker's own scripts."""
-    source = (files("postroom.worker") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
-    return define(name, source)
+    return of_package("postroom.worker", name)
 
 
 def started_registry(queue: str) -> str:
@@ -77,17 +76,10 @@ def take(queues: Sequence[str], count: int, worker: str, now: datetime) -> Op[li
     )
 
 
-def answered(bell: Bell, worker: str) -> Op[bool]:
-    """The doorbell was answered; False when it was no longer ours."""
-    registry = started_registry(bell.queue)
-    command = ("EVALSHA", script("answered").sha, 1, registry, bell.job, bell.execution, worker_key(worker))
-    return Op(command, bool)
-
-
-def returned(bell: Bell) -> Op[bool]:
-    """Puts the doorbell back to the head of its queue; False when it was no longer ours."""
-    places = (started_registry(bell.queue), f"rq:queue:{bell.queue}")
-    return Op(("EVALSHA", script("returned").sha, 2, *places, bell.job, bell.execution), bool)
+def answered(bells: Sequence[Bell], worker: str) -> Op[int]:
+    """The doorbells were answered; how many of them were still ours."""
+    places = [part for bell in bells for part in (started_registry(bell.queue), bell.job, bell.execution)]
+    return Op(("EVALSHA", script("answered").sha, 1, worker_key(worker), *places), int)
 
 
 def extend(queue: str, entries: Sequence[str], now: datetime) -> Op[int]:

@@ -1,7 +1,9 @@
 """What the activations of one process share, and the runs it holds."""
 
 import asyncio
+import itertools
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,9 +13,12 @@ from postroom.mailbox.commit import Owner
 from postroom.mailbox.errors import NothingToDo
 from postroom.mailbox.group import Group
 from postroom.mailbox.settings import Settings
+from postroom.worker.patience import persist
 
 if TYPE_CHECKING:
     from postroom.worker.app import App
+    from postroom.worker.loop import Loop
+    from postroom.worker.stored import StoredAgents
 
 log = logging.getLogger(__name__)
 
@@ -64,15 +69,32 @@ class Desk:
     active: dict[str, Active] = field(default_factory=dict)
     draining: bool = False
     reach: Callable[[str], None] = _pass
+    stored: "StoredAgents | None" = None
     errands: set["asyncio.Task[None]"] = field(default_factory=set)
+    activations: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    async def claim(self, thread_id: str, run_id: str) -> lock.Claim | None:
-        """The thread, or None when there is nothing to do for us."""
+    async def claim(self, thread_id: str, run_id: str) -> tuple[lock.Claim, float] | None:
+        """The thread and when we asked for it, or None when there is nothing to do for us."""
+        asked_at = time.monotonic()
+
+        def once_more() -> bool:
+            nonlocal asked_at
+            asked_at = time.monotonic()
+            return not self.draining
+
+        number = str(next(self.activations))
+        op = lock.claim(thread_id, run_id, self.worker, self.settings.lease_ms, number)
         try:
-            return await self.group.run(lock.claim(thread_id, run_id, self.worker, self.settings.lease_ms))
+            return await persist(self.group, op, f"claim of run {run_id}", once_more), asked_at
         except NothingToDo as reason:
             log.debug("nothing to do: %s", reason)
             return None
+
+    async def loop(self, agent: str, pinned: str, begun: bool) -> "Loop | None":
+        """Who serves a run of that agent; one nobody has heard of may have been stored a moment ago."""
+        if self.stored and not pinned and agent not in self.app.agents:
+            await self.stored.refresh()
+        return self.app.loop(agent, pinned, begun)
 
     def revoke(self, run_id: str) -> None:
         """Somebody has taken back what was allowed on the thread of a run: its next turn must not rely on it."""

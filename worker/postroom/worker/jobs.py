@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from postroom.mailbox import scripts
-from postroom.mailbox.connect import connect_async
+from postroom.mailbox.connect import LOST_CONNECTION, connect_async
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.group import Group
 from postroom.mailbox.settings import Settings
@@ -15,7 +15,8 @@ from postroom.worker import app
 from postroom.worker.activation import activate
 from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all
-from postroom.worker.pen import LOST_CONNECTION
+from postroom.worker.model import resolve as models
+from postroom.worker.stored import StoredAgents
 
 Handler = Callable[[Desk, str, str], Awaitable[None]]
 
@@ -31,6 +32,9 @@ async def execute_run(thread_id: str, run_id: str) -> None:
     client = await connect_async(settings.redis_url)
     name = f"rq-{socket.gethostname()}-{os.getpid()}"
     desk = Desk(Group(client), app.load(settings.app), settings, name)
+    models.default().gate.open(desk.group)
+    desk.stored = StoredAgents(desk.group, desk.app)
+    await desk.stored.refresh()
     beating = [asyncio.create_task(_beat(desk)), asyncio.create_task(guard(desk))]
     try:
         await activate(desk, thread_id, run_id)
@@ -38,6 +42,7 @@ async def execute_run(thread_id: str, run_id: str) -> None:
         for task in beating:
             task.cancel()
         await asyncio.gather(*beating, return_exceptions=True)
+        await models.default().close()
         await desk.group.close()
         await client.aclose()
 

@@ -15,6 +15,7 @@ from postroom.worker.core.calls import OpenCall
 from postroom.worker.core.compaction import Summary
 
 Plain = dict[str, Any]
+NATURAL_END = Termination(kind=TerminationKind.NATURAL_END)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Wait:
 class Finish:
     """The run is over."""
 
-    termination: Termination = field(default_factory=lambda: Termination(kind=TerminationKind.NATURAL_END))
+    termination: Termination = NATURAL_END
     result: Any = None
 
 

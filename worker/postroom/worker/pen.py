@@ -6,29 +6,23 @@ that a follower sees words come in and nobody awaits anything per word.
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
-
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
+from typing import Any, TypeVar
 
 from postroom.mailbox import commit
 from postroom.mailbox.commit import Arrivals, Batch
 from postroom.mailbox.errors import BodyTooLarge, FenceLost
 from postroom.mailbox.ops import Op
 from postroom.worker.core.calls import OpenCall
+from postroom.worker.desk import Active, Desk
 from postroom.worker.notes import by_id, note
-
-if TYPE_CHECKING:
-    from postroom.worker.desk import Active, Desk
+from postroom.worker.patience import persist
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 Plain = dict[str, Any]
 
-LOST_CONNECTION = (RedisConnectionError, RedisTimeoutError, OSError)
 GATHER_S = 0.03
 # Events that say more of the same, and the field that grows.
 _GROWING = {
@@ -42,7 +36,7 @@ _GROWING = {
 class Pen:
     """Writes for one activation. `calls` is what the journal holds, as far as this activation knows."""
 
-    def __init__(self, desk: "Desk", active: "Active", number: int, step: int, step_open: bool) -> None:
+    def __init__(self, desk: Desk, active: Active, number: int, step: int, step_open: bool) -> None:
         self.desk = desk
         self.active = active
         self.number = number
@@ -128,17 +122,13 @@ class Pen:
 
     async def send(self, op: Op[T]) -> T:
         """Sends, and goes on trying while the lease may still be ours: a commit found twice counts once."""
-        pause = 0.05
-        while True:
-            if self.active.lost or time.monotonic() > self.active.lease_ends:
-                run_id = self.active.owner.run_id
-                raise FenceLost(f"run {run_id}: the lease ran out before the step could be committed")
-            try:
-                return await self.desk.group.run(op)
-            except LOST_CONNECTION as error:
-                log.warning("commit of run %s: %s, trying again", self.active.owner.run_id, error)
-                await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-                pause = min(pause * 2, 1.0)
+        self._still_ours()
+        return await persist(self.desk.group, op, f"commit of run {self.active.owner.run_id}", self._still_ours)
+
+    def _still_ours(self) -> bool:
+        if self.active.lost or time.monotonic() > self.active.lease_ends:
+            raise FenceLost(f"run {self.active.owner.run_id}: the lease ran out before the step could be committed")
+        return True
 
     def _gathered(self) -> None:
         self._timer = None

@@ -3,8 +3,9 @@
 1. take doorbells for which there is a free slot, never more
 2. answer each with an activation
 3. beat: renew all leases, tell Redis and RQ that we live and consume
-4. listen for wake-ups, so that a cancel is heard at once
-5. on SIGTERM finish the steps under way, give the runs back, leave; on a second one leave now
+4. listen for wake-ups, so that a cancel or a changed agent is heard of at once
+5. deliver what is owed to webhooks
+6. on SIGTERM finish the steps under way, give the runs back, leave; on a second one leave now
 
 If any of these loops dies, the process ends with an error rather than pretend to live.
 """
@@ -21,18 +22,13 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
-import redis
-import redis.asyncio
 from redis.exceptions import RedisError
-from rq import Queue, SimpleWorker
-from rq.job import Job, JobStatus
-from rq.registry import FailedJobRegistry
-from rq.serializers import JSONSerializer
 
+from postroom.dispatcher.doorbells import put_back
 from postroom.dispatcher.sweep import Sweeper
-from postroom.mailbox import control, fleet, keys, lock
+from postroom.mailbox import agents, control, fleet, keys, lock
 from postroom.mailbox.commit import Owner
-from postroom.mailbox.connect import connect, connect_async
+from postroom.mailbox.connect import LOST_CONNECTION, connect_async
 from postroom.mailbox.errors import InvalidInput, ServerUnreachable
 from postroom.mailbox.group import Group, run_alone
 from postroom.mailbox.ops import Op
@@ -43,7 +39,10 @@ from postroom.worker.bells import Bell
 from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all, renew_now
 from postroom.worker.jobs import HANDLERS
-from postroom.worker.pen import LOST_CONNECTION
+from postroom.worker.model import resolve as models
+from postroom.worker.stock import SUSPENDED, StockWorker
+from postroom.worker.stored import StoredAgents
+from postroom.worker.webhooks import Courier
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -58,7 +57,6 @@ RQ_TTL_S = 60
 # How long a worker that leaves tries to say so.
 FAREWELL_S = 5
 EXTEND_EVERY = bells.ABANDONED_AFTER // 4
-FAILURE_TTL_S = 7 * 24 * 60 * 60
 
 
 def new_name() -> str:
@@ -73,10 +71,14 @@ class Worker:
     def __init__(self, url: str, app: App, settings: Settings, queues: list[str], slots: int, name: str) -> None:
         self.url, self.app, self.settings, self.queues, self.slots, self.name = url, app, settings, queues, slots, name
         self.serving: dict[asyncio.Task[None], Bell] = {}
+        self.unsaid: list[Bell] = []
+        self.saying: asyncio.Task[None] | None = None
         self.stopping = asyncio.Event()
         self.idle = asyncio.Event()
         self.woken = asyncio.Event()
         self.freed = asyncio.Event()
+        self.resumed = asyncio.Event()
+        self.suspended = False
         self.turned = time.monotonic()
         self.extended = time.monotonic()
         self.answered = 0
@@ -86,11 +88,16 @@ class Worker:
         """Works until stopped; 0 for a clean end, 1 when something essential died."""
         self.client = await connect_async(self.url)
         self.desk = Desk(Group(self.client), self.app, self.settings, self.name)
-        self.rq = await asyncio.to_thread(self._register)
+        models.default().gate.open(self.desk.group)
+        self.stored = self.desk.stored = StoredAgents(self.desk.group, self.app)
+        await self.stored.refresh()
+        self.stock = await asyncio.to_thread(StockWorker, self.url, self.queues, self.name)
+        await self._heed_suspension()
         self._listen_to_signals()
         log.info("worker %s takes %s, %d at a time", self.name, ", ".join(self.queues), self.slots)
-        # These two end by themselves when we stop: one may have doorbells on the way, the other an office to resign.
-        self.ending = [self._start(self._consume()), self._start(self._sweep())]
+        # These end by themselves when we stop: they may have doorbells on the way, an office to resign, calls to end.
+        courier = Courier(self.desk.group, self.settings)
+        self.ending = [*map(self._start, (self._consume(), self._sweep(), courier.run(self.stopping)))]
         others = [self._beat(), self._hear(), guard(self.desk), *map(self._peek, self.queues)]
         loops = [*self.ending, *map(self._start, others)]
         stopped = self._start(self.stopping.wait())
@@ -112,6 +119,10 @@ class Worker:
         pause = 0.1
         while not self.stopping.is_set():
             self.turned = time.monotonic()
+            if self.suspended:
+                self.resumed.clear()
+                await _either(self.resumed, IDLE_S)
+                continue
             free = self.slots - len(self.serving)
             if free <= 0:
                 self.freed.clear()
@@ -140,8 +151,9 @@ class Worker:
     async def _give_back(self, taken: list[Bell]) -> None:
         """Puts doorbells back that came while we were told to stop, the first one first."""
         with suppress(*LOST_CONNECTION):
-            for bell in reversed(taken):
-                await self.desk.group.run(bells.returned(bell))
+            for queue in self.queues:
+                entries = [bell.entry for bell in taken if bell.queue == queue]
+                await self.desk.group.run(put_back(queue, self.name, entries))
 
     def _serve(self, bell: Bell) -> None:
         task = asyncio.create_task(self._answer(bell), name=bell.job)
@@ -160,15 +172,28 @@ class Worker:
             name, thread_id, run_id = bell.call()
             handler = HANDLERS[name]
         except (InvalidInput, KeyError) as error:
-            await asyncio.to_thread(self._refuse, bell, f"this worker has no handler for the job: {error}")
+            await asyncio.to_thread(self.stock.refused, bell, f"this worker has no handler for the job: {error}")
             return
         try:
             await handler(self.desk, thread_id, run_id)
         except LOST_CONNECTION as error:
             # Nothing is lost: the run comes back from the watch list.
             log.warning("doorbell %s: %s", bell.job, error)
-        with suppress(*LOST_CONNECTION):
-            await self.desk.group.run(bells.answered(bell, self.name))
+        if bell.written_by_rq:
+            with suppress(*LOST_CONNECTION):
+                await asyncio.to_thread(self.stock.finished, bell)
+            return
+        self.unsaid.append(bell)
+        if self.saying is None:
+            self.saying = self._start(self._say_answered())
+
+    async def _say_answered(self) -> None:
+        """Tells RQ which doorbells were answered: in one script all that ended while it was told of the last ones."""
+        while self.unsaid:
+            told, self.unsaid = self.unsaid, []
+            with suppress(*LOST_CONNECTION):
+                await self.desk.group.run(bells.answered(told, self.name))
+        self.saying = None
 
     async def _peek(self, queue: str) -> None:
         """Waits, while idle, for a queue to get something; moving its head onto itself changes nothing."""
@@ -191,8 +216,16 @@ class Worker:
             if time.monotonic() - self.turned > STUCK_S and not self.stopping.is_set():
                 raise RuntimeError(f"the consume loop has not turned for {STUCK_S} s")
             with suppress(RedisError, OSError):
-                await renew_all(self.desk, [*self._pulse(), *self._extensions()])
+                seen, *_ = await renew_all(self.desk, [agents.changes(), *self._pulse(), *self._extensions()])
+                await self.stored.refresh(seen)
+                await self._heed_suspension()
             await asyncio.sleep(self.settings.heartbeat_ms / 1000 * random.uniform(0.9, 1.0))  # noqa: S311 - jitter
+
+    async def _heed_suspension(self) -> None:
+        """After `rq suspend` no worker takes anything more, until `rq resume`."""
+        self.suspended = await self.desk.group.run(Op(("EXISTS", SUSPENDED), bool))
+        if not self.suspended:
+            self.resumed.set()
 
     def _pulse(self) -> list[Op[Any]]:
         at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -204,13 +237,14 @@ class Worker:
             "answered": self.answered,
             "queues": ",".join(self.queues),
             "beat": at,
+            **self.stored.pulse(),
         }
-        current = next(iter(self.serving.values())).job if self.serving else ""
+        # No current_job: there are many, each may be gone by the next beat, and dashboards fail on one that is.
         state = "busy" if self.serving else "idle"
         rq_key = bells.worker_key(self.name)
         return [
             *fleet.beat(self.name, fields, 4 * self.settings.heartbeat_ms),
-            Op(("HSET", rq_key, "last_heartbeat", at, "state", state, "current_job", current), int),
+            Op(("HSET", rq_key, "last_heartbeat", at, "state", state), int),
             Op(("EXPIRE", rq_key, RQ_TTL_S), int),
         ]
 
@@ -227,15 +261,21 @@ class Worker:
         while True:
             try:
                 async with self.client.pubsub(ignore_subscribe_messages=True) as channel:
-                    await channel.subscribe(keys.control(self.name))
+                    await channel.subscribe(keys.control(self.name), keys.AGENTS_CHANGED)
                     async for message in channel.listen():
-                        wake_up = control.parse(message["data"])
-                        if wake_up and wake_up.word is control.Word.CANCEL:
-                            await renew_now(self.desk, wake_up.run_id)
-                        elif wake_up and wake_up.word is control.Word.REVOKED:
-                            self.desk.revoke(wake_up.run_id)
+                        await self._heard(message["channel"].decode(), message["data"])
             except (RedisError, OSError):
                 await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311 - jitter
+
+    async def _heard(self, channel: str, data: bytes) -> None:
+        if channel == keys.AGENTS_CHANGED:
+            await self.stored.refresh()
+            return
+        wake_up = control.parse(data)
+        if wake_up and wake_up.word is control.Word.CANCEL:
+            await renew_now(self.desk, wake_up.run_id)
+        elif wake_up and wake_up.word is control.Word.REVOKED:
+            self.desk.revoke(wake_up.run_id)
 
     async def _sweep(self) -> None:
         await Sweeper(self.desk.group, self.settings).run(self.stopping)
@@ -257,6 +297,7 @@ class Worker:
             self.hurried = True
         self.freed.set()
         self.woken.set()
+        self.resumed.set()
 
     async def _leave(self, loops: list["asyncio.Task[Any]"]) -> None:
         self.desk.draining = True
@@ -268,10 +309,12 @@ class Worker:
                     self.freed.clear()
                     await self.freed.wait()
         # What did not come to the end of its step is given back as it was, free of charge.
-        held, unanswered = [active.owner for active in self.desk.active.values()], list(self.serving.values())
-        for task in (tasks := [*self.serving, *loops]):
+        held = [active.owner for active in self.desk.active.values()]
+        unanswered = [*self.serving.values(), *self.unsaid]
+        for task in (tasks := [*self.serving, *loops, *([self.saying] if self.saying else [])]):
             task.cancel()
         await asyncio.wait(tasks, timeout=FAREWELL_S)
+        await models.default().close()
         # A server that is gone or hangs must not keep us from leaving; leases and records end by themselves.
         with suppress(RedisError, OSError, TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
@@ -281,36 +324,17 @@ class Worker:
 
     async def _say_goodbye(self, held: list[Owner], unanswered: list[Bell]) -> None:
         releases: list[Op[Any]] = [lock.release(each.thread_id, each.run_id, each.fence, "drain") for each in held]
-        answers = [bells.answered(bell, self.name) for bell in unanswered]
+        answers = [self._let_go(bell) for bell in unanswered]
         for outcome in await self.desk.group.run_all([*releases, *answers, *fleet.leave(self.name)]):
             if isinstance(outcome, LOST_CONNECTION):
                 raise outcome
-        await asyncio.to_thread(self._unregister)
+        await asyncio.to_thread(self.stock.leave)
 
-    # -- RQ's own classes, for what is rare --------------------------------------------------------------------------
-
-    def _register(self) -> SimpleWorker:
-        plain = connect(self.url)
-        queues = [Queue(queue, connection=plain, serializer=JSONSerializer) for queue in self.queues]
-        worker = SimpleWorker(queues, name=self.name, connection=plain, serializer=JSONSerializer)
-        worker.register_birth()  # type: ignore[no-untyped-call]
-        return worker
-
-    def _unregister(self) -> None:
-        self.rq.register_death()  # type: ignore[no-untyped-call]
-        self.rq.connection.close()
-
-    def _refuse(self, bell: Bell, reason: str) -> None:
-        """Moves a job we will not run to RQ's failed registry, where `rq requeue` finds it."""
-        plain: redis.Redis = self.rq.connection
-        job = Job.fetch(bell.job, connection=plain, serializer=JSONSerializer)
-        registry = FailedJobRegistry(bell.queue, connection=plain, serializer=JSONSerializer)
-        with plain.pipeline() as pipe:
-            pipe.zrem(bells.started_registry(bell.queue), bell.entry)
-            pipe.delete(f"rq:executions:{bell.job}", f"rq:execution:{bell.entry}")
-            job.set_status(JobStatus.FAILED, pipeline=pipe)
-            registry.add(job, ttl=FAILURE_TTL_S, exc_string=reason, pipeline=pipe)
-            pipe.execute()
+    def _let_go(self, bell: Bell) -> Op[Any]:
+        """A run that was given back has rung anew; what RQ wrote may have dependents, so that job itself goes back."""
+        if bell.written_by_rq:
+            return put_back(bell.queue, self.name, [bell.entry])
+        return bells.answered([bell], self.name)
 
 
 def _failed(task: "asyncio.Task[Any]") -> bool:
@@ -319,5 +343,9 @@ def _failed(task: "asyncio.Task[Any]") -> bool:
 
 async def _either(event: asyncio.Event, seconds: float) -> None:
     """Waits for the event, but not for longer than that."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
+    # asyncio.wait_for would make a task for it, at every start from idle.
+    timer = asyncio.get_running_loop().call_later(seconds, event.set)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()

@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 
 from postroom.dispatcher.sweep import release_dead
 from postroom.mailbox import fleet
-from postroom.mailbox.connect import connect_async
+from postroom.mailbox.connect import LOST_CONNECTION, connect_async
 from postroom.mailbox.errors import PostroomError
 from postroom.mailbox.group import Group
 from postroom.mailbox.settings import Settings
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 # A child that dies at once is started again ever more slowly; one that lived this long starts the count anew. So does a
 # worker that was killed at its work: it is able to come up, and its work must not wait.
 FIRST_PAUSE_S, LONGEST_PAUSE_S, LIVED_S = 0.1, 10.0, 10.0
+WAIT_FOR_SERVER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,22 +87,36 @@ class Supervisor:
             worked = await self._take_back(name) and code < 0
             healthy = worked or time.monotonic() - began > LIVED_S
             pause = FIRST_PAUSE_S if healthy else min(pause * 2, LONGEST_PAUSE_S)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self.stopping.wait(), pause * random.uniform(0.5, 1))  # noqa: S311 - jitter
-            if self.stopping.is_set():
+            if await self._stopped_within(pause * random.uniform(0.5, 1)):  # noqa: S311 - jitter
                 return 0
 
     async def _take_back(self, name: str) -> bool:
-        """Whether the dead child was a worker that had come up; what it held is free again."""
-        try:
-            count = await release_dead(self.group, self.settings, name)
-            beating, _ = await self.group.run_all(fleet.leave(name))
-            if count:
-                log.info("took back %d runs of %s", count, name)
-            return bool(beating == 1)
-        except (RedisError, OSError, PostroomError) as error:
-            log.warning("could not take back the runs of %s (%s); their leases will end", name, error)
-            return False
+        """Whether the dead child was a worker that had come up; what it had is free again, once the server answers."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                return await self._release(name)
+            except LOST_CONNECTION as error:
+                log.warning("could not take back what %s had (%s), trying again", name, error)
+            except (RedisError, PostroomError) as error:
+                log.error("could not take back what %s had (%s); its leases will end", name, error)
+                return False
+            if await self._stopped_within(pause):
+                return False
+            pause = min(pause * 2, WAIT_FOR_SERVER_S)
+
+    async def _release(self, name: str) -> bool:
+        count = await release_dead(self.group, self.settings, name)
+        if count:
+            log.info("took back %d doorbells and runs of %s", count, name)
+        beating, _ = [await self.group.run(op) for op in fleet.leave(name)]
+        return bool(beating)
+
+    async def _stopped_within(self, seconds: float) -> bool:
+        """Waits, but no longer than until we are told to stop."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.stopping.wait(), seconds)
+        return self.stopping.is_set()
 
 
 def python(*arguments: str) -> list[str]:

@@ -1,7 +1,8 @@
---@include thread machines batch
+--@include call thread machines batch
 -- Writes one step of a running run. ARGV: clock, batch. Returns {"committed" | "again", arrivals}.
 if already_applied() then return arrivals('again') end
 local refusal = check_owner() or check_sections()
 if refusal then return refusal end
-apply_batch()
+apply_sections()
+write_changes()
 return arrivals('committed')

@@ -1,4 +1,4 @@
---@include thread hold machines
+--@include call thread hold machines
 -- Deletes an idle thread: messages, state, mail, and every run that left a trace in the log. ARGV: clock. A run that ended
 -- before it said anything is in no list of the thread; its record expires by itself. Returns how many runs went.
 local open = read(thread_key, 'open').open
@@ -22,7 +22,7 @@ for run in pairs(runs) do
   local run_key = run_key_of(run)
   local key = redis.call('HGET', run_key, 'idempotency_key')
   if key and redis.call('GET', base .. 'dedupe:run:' .. key) == run then redis.call('DEL', base .. 'dedupe:run:' .. key) end
-  redis.call('DEL', run_key, run_key .. ':calls', run_key .. ':state', run_key .. ':events', 'postroom:run:' .. run)
+  redis.call('DEL', run_key, run_key .. ':calls', run_key .. ':state', run_key .. ':outputs', run_key .. ':events', 'postroom:run:' .. run)
   redis.call('ZREM', 'postroom:runs', run)
   redis.call('ZREM', 'postroom:dead', run)
   count = count + 1

@@ -1,4 +1,4 @@
---@include thread hold machines doorbell moves batch
+--@include call thread hold machines doorbell moves batch
 -- Writes the last step and ends the run. ARGV: clock, batch, kind, code, message, then fields of the run_finish event.
 -- Returns {"finished" | "again", arrivals, next doorbell or false}, or {"continue", arrivals, false} when mail came in
 -- before a natural end: then the step is committed and the same run reads it.
@@ -7,10 +7,14 @@ local event_first, event_last = take_span()
 if already_applied() then return arrivals(status == 'running' and 'continue' or 'again', false) end
 local refusal = check_owner() or check_sections()
 if refusal then return refusal end
-apply_batch()
-if kind == 'natural_end' and cancel == '' and redis.call('EXISTS', mailbox_key) == 1 then
+apply_sections()
+if kind == 'natural_end' and cancel == '' and mail_waits() then
+  write_changes()
   return arrivals('continue', false)
 end
-end_run(run, kind, code, message, unpack(ARGV, event_first, event_last))
+record.open, record.events, record.phase, record.bare = true, events, phase(), bare
+record.changes, record.thread_changes = changes(), thread_changes()
+end_run(run, record, kind, code, message, unpack(ARGV, event_first, event_last))
 -- Mail that is left is for the next run.
-return {'finished', seq, events, cancel, decisions, {}, hand_over() or false}
+thread.open = ''
+return {'finished', seq, events, cancel, decisions, {}, hand_over(thread) or false}

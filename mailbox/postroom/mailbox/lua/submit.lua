@@ -1,4 +1,4 @@
---@include thread hold machines doorbell moves admission post
+--@include call thread hold machines doorbell moves admission post
 -- Accepts a run. ARGV: clock, run, mode, on_waiting, idempotency key, priority, start time or "", deadline or "", lane
 -- limit, mailbox limit, agent or "", queue, retentions of run, thread and key, record fields, mails (steering only).
 -- Returns {"queued" | "delayed" | "steered" | "again", run, doorbell or false, ended runs}.
@@ -22,7 +22,8 @@ if owner == thread_id then return {'again', run, false, {}} end
 if owner then return refuse('TAKEN', 'run id ' .. run .. ' is in use on thread ' .. owner .. '; choose another') end
 
 local thread = read(thread_key, 'open', 'agent', 'epoch', 'created', 'arrivals')
-local queued = redis.call('ZCARD', lane_key)
+-- A new thread has nothing queued and nobody to give way.
+local queued = thread.created ~= '' and redis.call('ZCARD', lane_key) or 0
 local waiting = thread.open ~= '' and redis.call('HGET', run_key_of(thread.open), 'status') == 'waiting'
 local busy = thread.open ~= '' or queued > 0
 
@@ -86,7 +87,7 @@ if delayed then
   look_by(start_at)
   return {'delayed', run, false, ended}
 end
-local gone = give_way(on_waiting)
+local gone = busy and give_way(on_waiting)
 if gone then ended[#ended + 1] = gone end
 line_up(run, priority, arrival)
 knock(run, queue, 1)

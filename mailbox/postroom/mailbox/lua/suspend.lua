@@ -1,4 +1,4 @@
---@include thread hold machines doorbell moves batch
+--@include call thread hold machines doorbell moves batch
 -- Writes a step after which the run waits and gives its worker back. ARGV: clock, batch, reason, wake time or "", then
 -- fields of the run_waiting event. Returns {"waiting" | "again", arrivals}, or {"continue", arrivals} when what it would
 -- wait for, or a cancel, has arrived meanwhile: then the step is committed and the run goes on.
@@ -7,7 +7,8 @@ local event_first, event_last = take_span()
 if already_applied() then return arrivals(status == 'running' and 'continue' or 'again') end
 local refusal = check_owner() or check_sections()
 if refusal then return refusal end
-apply_batch()
+apply_sections()
+write_changes()
 
 -- Whether what the run would wait for is there, and when its first open ticket expires.
 local function look_around()
@@ -35,5 +36,6 @@ if wake ~= '' then
   look_by(wake)
 end
 redis.call('DEL', lock_key)
-emit(run, 'type', 'run_waiting', 'reason', reason, 'wake', wake, unpack(ARGV, event_first, event_last))
+local event = emit(run, 'type', 'run_waiting', 'reason', reason, 'wake', wake, unpack(ARGV, event_first, event_last))
+if redis.call('HEXISTS', run_key, 'webhook') == 1 then owe_delivery(run, event) end
 return arrivals('waiting')

@@ -20,6 +20,7 @@ from postroom.worker.tools.schema import wanted
 
 # The journal and the log hold an output each, next to other things.
 _LARGEST = codec.MAX_BYTES // 2
+_strictly = json.JSONEncoder(allow_nan=False).encode
 _log = logging.getLogger(__name__)
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -129,7 +130,7 @@ def _storable(outcome: Outcome, context: ToolContext) -> Outcome:
     # Found out here it is the model's to hear; found out at the commit it would end the run.
     try:
         codec.encode([outcome.data, outcome.message, outcome.metadata, as_plain(outcome.command)], _LARGEST)
-        json.dumps([outcome.data, outcome.metadata], allow_nan=False)
+        _strictly([outcome.data, outcome.metadata])
         context.state.apply(outcome.command.updates)
     except (PostroomError, ValueError, TypeError) as error:
         raise InvalidOutput(f"the tool's answer cannot be kept: {error}") from None

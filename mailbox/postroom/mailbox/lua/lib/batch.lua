@@ -1,6 +1,6 @@
 -- One step's writes, whole or not at all: everything is read and checked first, and only then is anything written.
 -- ARGV (after the clock): run, fence, commit number, events kept, number of sections, then each section as a kind, its
--- length and its items: say (a message), tell (an event), run, thread, call, state, thread-state (fields and values),
+-- length and its items: say (a message), tell (an event), run, thread, call, state, thread-state, output (fields and values),
 -- drop-call, drop-state, drop-thread-state (names), clear-calls (nothing), read (mail).
 local run, fence, number, max_events = take(), take(), tonumber(take()), take()
 local run_key = run_key_of(run)
@@ -11,19 +11,20 @@ for i = 1, tonumber(take()) do
   firsts[i], lasts[i] = take_span()
 end
 
-local record = redis.call('HMGET', run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions')
-local status, commits, events = record[1], tonumber(record[3]), tonumber(record[4]) or 0
-local cancel, decisions = record[5] or '', tonumber(record[6]) or 0
-local thread = redis.call('HMGET', thread_key, 'open', 'fence', 'seq')
-local seq = tonumber(thread[3]) or 0
+local record = read(run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions', 'keep', 'idempotency_key',
+  'phase', 'webhook')
+local status, commits, events = record.status, tonumber(record.commits), tonumber(record.events) or 0
+local cancel, decisions = record.cancel, tonumber(record.decisions) or 0
+local thread = read(thread_key, 'open', 'fence', 'seq', 'mail', 'mail_seen', 'keep_thread')
+local seq = tonumber(thread.seq) or 0
 
 -- A retry after a lost reply finds its own number and changes nothing.
-local function already_applied() return record[2] == fence and number <= commits end
+local function already_applied() return record.fence == fence and number <= commits end
 
 local function check_owner()
-  if not status then return refuse('NORUN', 'run ' .. run .. ' does not exist or has expired') end
-  if status ~= 'running' or thread[1] ~= run or thread[2] ~= fence then
-    return refuse_fenced(run, status, thread[2] or '0', fence)
+  if status == '' then return refuse('NORUN', 'run ' .. run .. ' does not exist or has expired') end
+  if status ~= 'running' or thread.open ~= run or thread.fence ~= fence then
+    return refuse_fenced(run, status, thread.fence ~= '' and thread.fence or '0', fence)
   end
   if number ~= commits + 1 then
     return refuse('COMMITGAP', 'run ' .. run .. ' has ' .. commits .. ' commits, number ' .. number ..
@@ -71,6 +72,8 @@ end
 
 -- The run's own fields go out with its counters, in one HSET.
 local run_first, run_last = 1, 0
+-- Nothing but commits writes calls and state of a run, so one whose first commit brings none has none.
+local bare = commits == 0
 
 local function apply(kind, first, last)
   if kind == 'tell' then
@@ -86,6 +89,7 @@ local function apply(kind, first, last)
   elseif kind == 'clear-calls' then redis.call('DEL', run_key .. ':calls')
   elseif kind == 'read' then read_mail(first, last)
   elseif kind == 'state' then in_slices('HSET', run_key .. ':state', first, last)
+  elseif kind == 'output' then in_slices('HSET', run_key .. ':outputs', first, last)
   elseif kind == 'thread-state' then in_slices('HSET', base .. 'state', first, last)
   elseif kind == 'thread' then in_slices('HSET', thread_key, first, last)
   elseif kind == 'drop-call' then in_slices('HDEL', run_key .. ':calls', first, last)
@@ -94,14 +98,35 @@ local function apply(kind, first, last)
   end
 end
 
-local function apply_batch()
-  local before = seq
-  for i, kind in ipairs(kinds) do apply(kind, firsts[i], lasts[i]) end
-  redis.call('HSET', run_key, 'commits', number, 'events', events, 'updated', now_text, unpack(ARGV, run_first, run_last))
-  if seq > before then redis.call('HSET', thread_key, 'seq', seq, 'updated', now_text) end
+local function apply_sections()
+  for i, kind in ipairs(kinds) do
+    apply(kind, firsts[i], lasts[i])
+    bare = bare and kind ~= 'call' and kind ~= 'state' and kind ~= 'output'
+  end
 end
+
+-- What the step leaves to be written into the hashes of the run and of the thread.
+local function changes() return {'commits', number, unpack(ARGV, run_first, run_last)} end
+local function thread_changes() return text(seq) ~= thread.seq and {'seq', seq} or {} end
+
+local function write_changes()
+  redis.call('HSET', run_key, 'events', events, 'updated', now_text, unpack(changes()))
+  redis.call('HSET', thread_key, 'updated', now_text, unpack(thread_changes()))
+end
+
+-- The step that is under way after this batch, or ''.
+local function phase()
+  for place = run_first, run_last, 2 do
+    if ARGV[place] == 'phase' then return ARGV[place + 1] end
+  end
+  return record.phase
+end
+
+-- A thread that never got mail need not be asked for any.
+local function mail_waits() return thread.mail ~= '' and redis.call('EXISTS', mailbox_key) == 1 end
 
 -- What the loop would otherwise poll for: last sequence number, last event, cancel flag, decisions so far, unread mail.
 local function arrivals(outcome, ...)
-  return {outcome, seq, events, cancel, decisions, redis.call('XRANGE', mailbox_key, '-', '+', 'COUNT', 100), ...}
+  local mail = thread.mail ~= '' and redis.call('XRANGE', mailbox_key, '-', '+', 'COUNT', 100) or {}
+  return {outcome, seq, events, cancel, decisions, mail, ...}
 end

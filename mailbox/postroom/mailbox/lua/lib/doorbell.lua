@@ -26,9 +26,10 @@ local function knock(run, queue, number)
   redis.call('HSET', 'rq:job:' .. job, 'status', 'queued', 'origin', queue, 'created_at', at, 'enqueued_at', at,
     'data', '["' .. JOB .. '", null, [' .. cjson.encode(thread_id) .. ', "' .. run .. '"], {}]',
     'description', JOB .. ' ' .. run, 'timeout', '-1', 'result_ttl', '0', 'failure_ttl', '86400')
-  redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue)
-  redis.call('RPUSH', 'rq:queue:' .. queue, job)
-  look_by(now + RING_AGAIN)
+  -- Whoever put the first job into the queue has made it known; the more lie in front, the longer an answer may take.
+  local length = redis.call('RPUSH', 'rq:queue:' .. queue, job)
+  if length == 1 then redis.call('SADD', 'rq:queues', 'rq:queue:' .. queue) end
+  look_by(now + RING_AGAIN + length - 1)
 end
 
 -- Rings for a run that waits for a worker; each ring is a job of its own. Returns run, queue, how often it has rung.

@@ -4,6 +4,14 @@
 local function emit(run, ...)
   local number = redis.call('HINCRBY', run_key_of(run), 'events', 1)
   redis.call('XADD', run_key_of(run) .. ':events', number .. '-0', 'at', now_text, ...)
+  return number
+end
+
+-- Whoever asked to be told of an event is owed a delivery, written with it: neither can be there without the other.
+local function owe_delivery(run, event)
+  local id = run .. '.' .. event
+  redis.call('HSET', 'postroom:delivery:' .. id, 'thread', thread_id, 'run', run, 'event', event)
+  redis.call('ZADD', 'postroom:deliveries', now_text, id)
 end
 
 local function append_log(...)
@@ -31,10 +39,11 @@ end
 
 -- The journal holds the calls whose results are not in the log yet. When a run ends before its step does, each gets its
 -- one visible result here: the real one if it finished, otherwise the reason why it will never have one.
-local function settle_calls(run, step, reason)
+local function settle_calls(run, reason)
   local calls_key = run_key_of(run) .. ':calls'
   local flat = redis.call('HGETALL', calls_key)
   if #flat == 0 then return end
+  local step = redis.call('HGET', run_key_of(run), 'step')
   local journal, order = {}, {}
   for i = 1, #flat, 2 do
     journal[flat[i]] = flat[i + 1]
@@ -68,29 +77,46 @@ local function requeue(run, reason, attempts)
   emit(run, 'type', 'run_requeued', 'reason', reason, 'attempts', attempts)
 end
 
+-- What the end of a run needs to know. A script that has read it already, or has more to write into the two hashes, says
+-- so itself: `changes` and `thread_changes` go out with the end, each hash written once.
+local function look_up(run)
+  local record = read(run_key_of(run), 'status', 'keep', 'idempotency_key', 'events', 'phase', 'webhook')
+  record.open = redis.call('HGET', thread_key, 'open') == run
+  record.changes, record.thread_changes = {}, {}
+  return record
+end
+
 -- Ends a run on every path there is: one terminal event, every call answered, every trace given its end.
-local function end_run(run, kind, code, message, ...)
-  local run_key = run_key_of(run)
-  local record = read(run_key, 'status', 'step', 'keep', 'idempotency_key', 'phase')
-  if redis.call('HGET', thread_key, 'open') == run then
-    redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', now_text)
+local function end_run(run, record, kind, code, message, ...)
+  local run_key, number = run_key_of(run), (tonumber(record.events) or 0) + 1
+  if record.open then
+    redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', now_text, unpack(record.thread_changes))
     redis.call('DEL', lock_key)
   end
-  settle_calls(run, record.step, code ~= '' and code or kind)
-  redis.call('HSET', run_key, 'status', 'done', 'termination', kind, 'code', code, 'message', message,
-    'finished', now_text, 'updated', now_text, 'waiting', '', 'wake', '', 'worker', '')
   -- A step whose worker died in the middle is closed here, so that every start has its end.
   if record.phase ~= '' then
-    redis.call('HSET', run_key, 'phase', '')
-    emit(run, 'type', 'step_end', 'step', record.phase)
+    redis.call('XADD', run_key .. ':events', number .. '-0', 'at', now_text, 'type', 'step_end', 'step', record.phase)
+    number = number + 1
+    table.insert(record.changes, 'phase')
+    table.insert(record.changes, '')
   end
-  emit(run, 'type', 'run_finish', 'termination', kind, 'code', code, 'message', message, ...)
+  redis.call('HSET', run_key, 'status', 'done', 'termination', kind, 'code', code, 'message', message, 'events', number,
+    'finished', now_text, 'updated', now_text, 'waiting', '', 'wake', '', 'worker', '', unpack(record.changes))
+  if not record.bare then
+    settle_calls(run, code ~= '' and code or kind)
+    redis.call('PEXPIRE', run_key .. ':state', record.keep)
+    redis.call('PEXPIRE', run_key .. ':outputs', record.keep)
+  end
+  redis.call('XADD', run_key .. ':events', number .. '-0', 'at', now_text, 'type', 'run_finish', 'termination', kind,
+    'code', code, 'message', message, ...)
+  if record.webhook ~= '' then owe_delivery(run, number) end
   redis.call('PEXPIRE', run_key, record.keep)
   redis.call('PEXPIRE', run_key .. ':events', record.keep)
-  redis.call('PEXPIRE', run_key .. ':state', record.keep)
   redis.call('PEXPIRE', 'postroom:run:' .. run, record.keep)
   if record.status == 'queued' then redis.call('ZREM', lane_key, run) end
-  redis.call('ZREM', timers_key, 'start ' .. run, 'wake ' .. run, 'deadline ' .. run)
+  if redis.call('EXISTS', timers_key) == 1 then
+    redis.call('ZREM', timers_key, 'start ' .. run, 'wake ' .. run, 'deadline ' .. run)
+  end
   if record.idempotency_key ~= '' then
     -- The key outlives its run for a while, but only if it is still this run's.
     local dedupe_key = base .. 'dedupe:run:' .. record.idempotency_key
@@ -102,13 +128,13 @@ end
 
 -- A run nobody could finish is kept on a list of its own, for an operator to retry or drop.
 local function dead_letter(run, code, message)
-  end_run(run, 'error', code, message)
+  end_run(run, look_up(run), 'error', code, message)
   redis.call('ZADD', 'postroom:dead', now_text, run)
 end
 
 -- How a flagged run ends when no worker is there to end it.
 local function end_cancelled(run, code)
-  end_run(run, code == 'deadline' and 'stopped' or 'cancelled', code, '')
+  end_run(run, look_up(run), code == 'deadline' and 'stopped' or 'cancelled', code, '')
 end
 
 -- A run for mail that found no run to read it; no caller is there to name it, so it is numbered.
@@ -127,15 +153,15 @@ end
 
 -- After the open run has left: the next one's doorbell, a run for mail left unread, or an idle thread that may expire.
 -- Mail gets a run of its own once: what one run was given and left unread waits for the next, or it would run for ever.
-local function hand_over()
-  local thread = read(thread_key, 'open', 'keep_thread', 'mail', 'mail_seen')
+local function hand_over(thread)
+  thread = thread or read(thread_key, 'open', 'keep_thread', 'mail', 'mail_seen')
   if thread.open ~= '' then return nil end
   local head = redis.call('ZRANGE', lane_key, 0, 0)[1]
   local fresh_mail = (tonumber(thread.mail) or 0) > (tonumber(thread.mail_seen) or 0)
   if not head and fresh_mail and redis.call('EXISTS', mailbox_key) == 1 then head = start_for_mail(name_mail_run()) end
   if head then return ring(head) end
   if redis.call('EXISTS', timers_key) == 0 then
-    redis.call('PEXPIRE', mailbox_key, thread.keep_thread)
+    if thread.mail ~= '' then redis.call('PEXPIRE', mailbox_key, thread.keep_thread) end
     redis.call('PEXPIRE', thread_key, thread.keep_thread)
     redis.call('PEXPIRE', log_key, thread.keep_thread)
     redis.call('PEXPIRE', base .. 'state', thread.keep_thread)
