@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import Phase as Stage
 from hypothesis import strategies as st
@@ -501,3 +502,50 @@ def test_what_ran_side_by_side_merges_the_same_whoever_was_first(
     second = _merged(server_url, wants, Nosy(before, after, patience), shuffled, suspends)
     assert second[2] == [str(place) for place in shuffled], "the order was not the one that was asked for"
     assert first[:2] == second[:2]
+
+
+def test_what_a_call_changed_counts_once_however_often_its_run_waits(server_url: str) -> None:
+    script = [{"calls": [CALLS[name] for name in ("bump", "risky", "risky")]}]
+    with _office(server_url, script) as office:
+        run = office.run()
+        for call in ("call-1-2", "call-1-3"):
+            office.dispatcher.decide(run, call, "allow_once")
+            office.serve(run)
+        state = office.state(run)
+        assert state["trace"] == ["call-1-1"]
+        # Three calls were completed, 1 and twice 10; three stints of the calls' step ended, and the last one's.
+        assert state["count"] % 100 == 21
+        assert state["count"] // 1000 == 3
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("die_at", ["", "call_journaled"])
+def test_a_clash_is_the_later_calls_whoever_was_first_and_whoever_dies(
+    server_url: str, first: int, die_at: str
+) -> None:
+    """Also when a sibling has the run wait, so that the journal outlives the worker that found the clash."""
+    first_ended = asyncio.Event()
+
+    @tool(idempotent=True)
+    async def take(place: int) -> Output:
+        """Wants something for itself; one of the two ends first."""
+        if place == first:
+            first_ended.set()
+        await first_ended.wait()
+        return Output(f"took {place}", updates=[SLOT.update(str(place))])
+
+    takes: list[Plain] = [{"name": "take", "arguments": {"place": place}} for place in (0, 1)]
+    model = ScriptedModel([{"calls": [*takes, {"name": "risky"}]}, "Done."])
+    with Office(server_url, App([Agent("clerk", model=model, tools=[take, risky], plugins=[Watching()])])) as office:
+        run = office.submit()
+        if die_at:
+            assert office.serve(run, die_at)
+        office.serve(run)
+        office.dispatcher.decide(run, "call-1-3", "allow_once")
+        office.serve(run)
+        assert office.record(run).termination.kind == "natural_end"
+        assert office.state(run)["slot"] == "0"
+        results = [words for role, words in office.words() if role == "tool"]
+        assert results[0] == "took 0"
+        assert "exclusive" in results[1]
+        valid(office.log())
