@@ -90,8 +90,12 @@ class Activation:
             await self._end(Termination(kind=TerminationKind.ERROR, code="agent_not_found", message=self._no_agent()))
             return
         try:
+            served = self.agent
             while await self._turn(loop):
-                pass
+                if self.agent != served:
+                    served = self.agent
+                    # Nobody to go on with it: whoever handed it over says so.
+                    loop = await self.desk.loop(served, self.config, self.step > 0) or loop
         except FenceLost:
             raise
         except PostroomError as error:

@@ -15,6 +15,8 @@ end
 record.open, record.events, record.phase, record.bare = true, events, phase(), bare
 record.changes, record.thread_changes = changes(), thread_changes()
 end_run(run, record, kind, code, message, unpack(ARGV, event_first, event_last))
+-- What no retry would mend is for an operator to look at, like what was retried in vain.
+if kind == 'error' then redis.call('ZADD', 'postroom:dead', now_text, run) end
 -- Mail that is left is for the next run.
 thread.open = ''
 return {'finished', seq, events, cancel, decisions, {}, hand_over(thread) or false}
