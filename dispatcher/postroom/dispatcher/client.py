@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from postroom.dispatcher import following, listings, plans
+from postroom.dispatcher import errands, following, listings, plans
+from postroom.dispatcher.driving import drive
 from postroom.dispatcher.following import Stream
 from postroom.dispatcher.plans import Plan
 from postroom.mailbox import ops
@@ -73,6 +74,11 @@ class Dispatcher:
     redeliver = _sync(plans.redeliver)
     drop_delivery = _sync(plans.drop_delivery)
     delete_thread = _sync(plans.delete_thread)
+    carry_out = _sync(errands.carry_out)
+    list_lost = _sync(plans.list_lost)
+    replay_lost = _sync(plans.replay_lost)
+    clear_lost = _sync(plans.clear_lost)
+    list_stranded = _sync(listings.list_stranded)
     stats = _sync(listings.stats)
     wait = _sync(following.wait)
 
@@ -143,6 +149,11 @@ class AsyncDispatcher:
     redeliver = _async(plans.redeliver)
     drop_delivery = _async(plans.drop_delivery)
     delete_thread = _async(plans.delete_thread)
+    carry_out = _async(errands.carry_out)
+    list_lost = _async(plans.list_lost)
+    replay_lost = _async(plans.replay_lost)
+    clear_lost = _async(plans.clear_lost)
+    list_stranded = _async(listings.list_stranded)
     stats = _async(listings.stats)
     wait = _async(following.wait)
 
@@ -160,13 +171,7 @@ class AsyncDispatcher:
 
     async def _drive(self, plan: Plan[T]) -> T:
         group = await self._connected()
-        try:
-            wanted = next(plan)
-            while True:
-                wanted = plan.send(await self._values(group, wanted))
-        except StopIteration as done:
-            value: T = done.value
-            return value
+        return await drive(plan, lambda wanted: self._values(group, wanted))
 
     async def _values(self, group: Group, wanted: list[ops.Op[Any]]) -> list[Any]:
         if any("BLOCK" in op.command for op in wanted):

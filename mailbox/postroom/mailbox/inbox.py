@@ -66,6 +66,7 @@ def send(letter: Letter, settings: Settings, now: int | None = None) -> Op[Recei
         settings.max_mail,
         letter.agent or "",
         letter.queue,
+        letter.run_id or "",
         settings.run_retention_ms,
         settings.thread_retention_ms,
         settings.dedupe_ms,

@@ -125,6 +125,9 @@ def _record(request: RunRequest, messages: list[dict[str, Any]], limit: int) -> 
     if request.parent:
         fields["parent"] = codec.encode(request.parent.as_dict(), limit)
         fields["parent_run"] = request.parent.run_id
+        if request.parent.reports:
+            fields["reports"] = request.parent.reports
+            fields["parent_thread"] = request.parent.thread_id
     return fields
 
 

@@ -33,6 +33,9 @@ NAMES: Final = (
     "delete",
     "admit",
     "settle",
+    "carried",
+    "recover",
+    "relay",
 )
 # How long an answer to a doorbell may take before somebody looks whether it was heard.
 RING_AGAIN_MS: Final = 5_000

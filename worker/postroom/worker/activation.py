@@ -226,6 +226,8 @@ class Activation:
         if turn.agent:
             batch.run_fields["agent_now"] = turn.agent
             batch.thread_fields["agent"] = turn.agent
+        for errand in turn.errands:
+            batch.send(errand)
         for call_id, output in turn.outputs.items():
             batch.keep_output(call_id, output)
         for name, value in turn.run_state.items():

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from postroom.dispatcher.driving import drive
+from postroom.dispatcher.errands import carry_out
 from postroom.mailbox import lock
 from postroom.mailbox.commit import Owner
 from postroom.mailbox.connect import LOST_CONNECTION
@@ -71,7 +73,8 @@ class Desk:
     draining: bool = False
     reach: Callable[[str], None] = _pass
     activations: "itertools.count[int]" = field(default_factory=itertools.count)
-    errands: set["asyncio.Task[None]"] = field(default_factory=set)
+    aside: set["asyncio.Task[None]"] = field(default_factory=set)
+    carrying: dict[str, bool] = field(default_factory=dict)
 
     async def claim(self, thread_id: str, run_id: str) -> tuple[lock.Claim, float] | None:
         """The thread and when we asked for it, or None when there is nothing to do for us."""
@@ -97,9 +100,36 @@ class Desk:
 
     def send_off(self, effect: Callable[[], Awaitable[None]]) -> None:
         """Carries out an effect on the side; if it fails, only the log knows."""
-        errand = asyncio.ensure_future(_carried_out(effect))
-        self.errands.add(errand)
-        errand.add_done_callback(self.errands.discard)
+        task = asyncio.ensure_future(_carried_out(effect))
+        self.aside.add(task)
+        task.add_done_callback(self.aside.discard)
+
+    def carry(self, thread_id: str) -> None:
+        """Carries out what a thread owes to others, on the side; once more if more comes meanwhile."""
+        if thread_id in self.carrying:
+            self.carrying[thread_id] = True
+            return
+        self.carrying[thread_id] = False
+        self.send_off(lambda: self._carry(thread_id))
+
+    async def _carry(self, thread_id: str) -> None:
+        try:
+            more = True
+            while more:
+                self.carrying[thread_id] = False
+                self.reach("carrying")
+                await drive(carry_out(self.settings, thread_id), self.group.run_all)
+                self.reach("carried")
+                more = self.carrying[thread_id]
+        except LOST_CONNECTION as error:
+            log.warning("errands of thread %r: %s; the sweep will see to them", thread_id, error)
+        finally:
+            del self.carrying[thread_id]
+
+    async def rest(self) -> None:
+        """Waits for everything that was sent off."""
+        while self.aside:
+            await asyncio.wait(self.aside)
 
 
 async def _carried_out(effect: Callable[[], Awaitable[None]]) -> None:

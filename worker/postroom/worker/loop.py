@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from postroom.mailbox.contracts import Termination, Ticket, Usage
+from postroom.mailbox.errands import Errand
 from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
 from postroom.mailbox.log import Entry
 from postroom.worker.core.calls import OpenCall
@@ -111,8 +112,8 @@ class Turn:
     """What one commit writes: what was said, what happened, where the calls stand, what follows.
 
     A turn that `folds` stores what had arrived; while calls are open that must wait, since nothing may stand between a
-    call and its result. `calls` are those still open afterwards. State is given as the values that changed. `effects`
-    are carried out once the commit is through.
+    call and its result. `calls` are those still open afterwards. State is given as the values that changed. `errands`
+    are owed to other threads with the commit itself; `effects` are carried out once it is through.
     """
 
     messages: tuple[Plain, ...] = ()
@@ -128,6 +129,7 @@ class Turn:
     run_state: Mapping[str, Any] = field(default_factory=dict)
     thread_state: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
+    errands: tuple[Errand, ...] = ()
     effects: tuple[Callable[[], Awaitable[None]], ...] = ()
     memory: "Memory | None" = None
 

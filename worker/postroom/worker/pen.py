@@ -104,6 +104,8 @@ class Pen:
             reply = await self.send(fill(batch))
             self.number += 1
             self._phase_written = phase
+            if isinstance(reply, Arrivals) and reply.outbox:
+                self.desk.carry(self.active.owner.thread_id)
             return reply
 
     def _phase(self) -> str:

@@ -133,7 +133,7 @@ class Scene:
             config="" if self.standing.config == self.plan.version else self.plan.version,
             run_state=state.changed_since(self.base, Scope.RUN),
             thread_state={**state.changed_since(self.base, Scope.THREAD), **self._new_grants()},
-            effects=self.stage.errands(),
+            effects=self.stage.afterwards(),
             memory=Memory(self.plan, state, self.compaction, self.cache),
             **about,
         )

@@ -137,11 +137,11 @@ class Stage:
             log.info("%d gates intercept call %s; the strongest counts", len(intercepts), call.id)
         return strongest(intercepts)
 
-    def errands(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+    def afterwards(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """The effects, ready to be carried out after the commit."""
-        return tuple(self._errand(effect) for effect in self.effects)
+        return tuple(self._later(effect) for effect in self.effects)
 
-    def _errand(self, effect: Effect) -> Callable[[], Awaitable[None]]:
+    def _later(self, effect: Effect) -> Callable[[], Awaitable[None]]:
         handler = self.plan.effects[effect.key]
 
         async def carry_out() -> None:
