@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+AIMOCK := .cache/aimock/node_modules/.bin/llmock
 
 # The RQ that pyproject.toml claims to work with: the oldest, and the newest there is.
 RQ ?= $(shell sed -n 's/.*"rq>=\([0-9.]*\).*/\1/p' pyproject.toml) newest
 RQ_HOMES := .rq-versions
 
-.PHONY: demo test check lint types contracts chaos rq-versions rq-dashboard bench bench-fleet clean
+.PHONY: demo test check lint types contracts chaos rq-versions rq-dashboard aimock bench bench-fleet clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -45,6 +46,13 @@ rq-versions: $(RQ:%=$(RQ_HOMES)/%/.ready)
 rq-dashboard: $(RQ_HOMES)/dashboard/.ready
 	$(RQ_HOMES)/dashboard/bin/pytest tests/worker/test_dashboard.py
 
+# Our client against somebody else's idea of the providers; needs node, and the network the first time.
+aimock: $(READY) $(AIMOCK)
+	$(BIN)/pytest -rs tests/worker/model/test_aimock.py
+
+$(AIMOCK):
+	npm install --silent --no-audit --no-fund --prefix .cache/aimock @copilotkit/aimock@1
+
 bench: $(READY)
 	$(BIN)/python benchmarks/redis_layer.py
 
@@ -52,7 +60,7 @@ bench-fleet: $(READY)
 	$(BIN)/python benchmarks/fleet.py
 
 clean:
-	rm -rf $(VENV) .postroom .bench $(RQ_HOMES)
+	rm -rf $(VENV) .postroom .bench .cache $(RQ_HOMES)
 
 $(RQ_HOMES)/dashboard/.ready: pyproject.toml
 	$(PYTHON) -m venv $(@D)

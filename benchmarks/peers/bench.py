@@ -1,4 +1,4 @@
-"""What every contender of `fleet.py` shares: when to begin, when a job began, and how submissions are timed.
+"""What every contender of `fleet.py` shares: its two jobs, when to begin, when a job began, how submissions are timed.
 
 Standard library only, for it runs inside every peer's own environment. A worker says that it has imported everything
 and waits for `go`, so that starting a process is not part of any figure. A job that begins appends the time to a file
@@ -12,8 +12,8 @@ import random
 import struct
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol
 
@@ -47,6 +47,72 @@ def wait_for_go() -> None:
     (FOLDER / f"{os.getpid()}.ready").touch()
     while not (FOLDER / "go").exists():
         time.sleep(0.002)
+
+
+# -- what a peer's file is made of -------------------------------------------------------------------------------------
+
+
+def noop() -> None:
+    started()
+
+
+def nap() -> None:
+    started()
+    time.sleep(NAP_S)
+
+
+async def noop_async(context: object = None) -> None:
+    started()
+
+
+async def nap_async(context: object = None) -> None:
+    started()
+    await asyncio.sleep(NAP_S)
+
+
+# The jobs by name, for peers that run threads and for those that run an event loop; some hand in a context.
+BLOCKING: dict[str, Callable[[], None]] = {"noop": noop, "nap": nap}
+ASYNC: dict[str, Callable[..., Coroutine[None, None, None]]] = {"noop": noop_async, "nap": nap_async}
+
+
+class OneByOne:
+    """A client that blocks and has no way to submit many at once: by a job's name, what submits it."""
+
+    bulk = False
+
+    def __init__(self, submit: dict[str, Callable[[], object]]) -> None:
+        self.submit = submit
+
+    async def one(self, kind: str) -> None:
+        self.submit[kind]()
+
+    async def many(self, kind: str, count: int) -> None:
+        raise NotImplementedError
+
+
+def ready(sender: Sender) -> Callable[[str], AbstractAsyncContextManager[Sender]]:
+    """For a client that needs no connecting."""
+    return lambda url: nullcontext(sender)
+
+
+async def together(submit: Callable[[], Awaitable[object]], count: int, at_once: int) -> None:
+    """Submits so many in groups of so many."""
+    for done in range(0, count, at_once):
+        await asyncio.gather(*(submit() for _ in range(min(at_once, count - done))))
+
+
+def on_uvloop(consume: Callable[[str, int], Coroutine[None, None, object]]) -> Callable[[str, int], None]:
+    """A worker that is a coroutine."""
+    import uvloop
+
+    def work(url: str, lanes: int) -> None:
+        wait_for_go()
+        uvloop.run(consume(url, lanes))
+
+    return work
+
+
+# -- what `fleet.py` has it do -----------------------------------------------------------------------------------------
 
 
 async def _submit(sender: Sender, kind: str, one_by_one: int, bulk: int) -> dict[str, float]:

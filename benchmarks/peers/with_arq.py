@@ -1,22 +1,11 @@
 """arq: no results kept; it polls, so the pause between polls is cut from 500 ms to 5 ms."""
 
-import asyncio
 from contextlib import asynccontextmanager
 
 import bench
-import uvloop
 from arq import create_pool
 from arq.connections import RedisSettings
 from arq.worker import Worker, func
-
-
-async def noop(context):
-    bench.started()
-
-
-async def nap(context):
-    bench.started()
-    await asyncio.sleep(bench.NAP_S)
 
 
 class Sender:
@@ -29,8 +18,7 @@ class Sender:
         await self.pool.enqueue_job(kind)
 
     async def many(self, kind, count):
-        for done in range(0, count, 50):
-            await asyncio.gather(*(self.one(kind) for _ in range(min(50, count - done))))
+        await bench.together(lambda: self.one(kind), count, at_once=50)
 
 
 @asynccontextmanager
@@ -41,17 +29,11 @@ async def connect(url):
 
 
 async def consume(url, lanes):
-    jobs = [func(noop, keep_result=0), func(nap, keep_result=0)]
-    worker = Worker(
-        jobs, redis_settings=RedisSettings.from_dsn(url), max_jobs=lanes, poll_delay=0.005, handle_signals=False
-    )
+    jobs = [func(job, name=name, keep_result=0) for name, job in bench.ASYNC.items()]
+    settings = RedisSettings.from_dsn(url)
+    worker = Worker(jobs, redis_settings=settings, max_jobs=lanes, poll_delay=0.005, handle_signals=False)
     await worker.async_run()
 
 
-def work(url, lanes):
-    bench.wait_for_go()
-    uvloop.run(consume(url, lanes))
-
-
 if __name__ == "__main__":
-    bench.main(connect, work)
+    bench.main(connect, bench.on_uvloop(consume))

@@ -1,40 +1,13 @@
 """celery: the pool of threads, results ignored, no gossip between workers."""
 
 import os
-import time
-from contextlib import asynccontextmanager
 
 import bench
 from celery import Celery
 
 app = Celery("bench", broker=os.environ["BENCH_URL"])
 app.conf.update(task_ignore_result=True, broker_connection_retry_on_startup=True, worker_hijack_root_logger=False)
-
-
-@app.task(name="noop")
-def noop():
-    bench.started()
-
-
-@app.task(name="nap")
-def nap():
-    bench.started()
-    time.sleep(bench.NAP_S)
-
-
-class Sender:
-    bulk = False
-
-    async def one(self, kind):
-        app.tasks[kind].apply_async()
-
-    async def many(self, kind, count):
-        raise NotImplementedError
-
-
-@asynccontextmanager
-async def connect(url):
-    yield Sender()
+tasks = {name: app.task(name=name)(job) for name, job in bench.BLOCKING.items()}
 
 
 def work(url, lanes):
@@ -46,4 +19,4 @@ def work(url, lanes):
 
 
 if __name__ == "__main__":
-    bench.main(connect, work)
+    bench.main(bench.ready(bench.OneByOne({name: task.apply_async for name, task in tasks.items()})), work)

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import time
-from contextlib import asynccontextmanager
 
 import bench
 import dramatiq
@@ -11,35 +9,7 @@ from dramatiq.brokers.redis import RedisBroker
 
 broker = RedisBroker(url=os.environ["BENCH_URL"])
 dramatiq.set_broker(broker)
-
-
-@dramatiq.actor
-def noop():
-    bench.started()
-
-
-@dramatiq.actor
-def nap():
-    bench.started()
-    time.sleep(bench.NAP_S)
-
-
-JOBS = {"noop": noop, "nap": nap}
-
-
-class Sender:
-    bulk = False
-
-    async def one(self, kind):
-        JOBS[kind].send()
-
-    async def many(self, kind, count):
-        raise NotImplementedError
-
-
-@asynccontextmanager
-async def connect(url):
-    yield Sender()
+actors = {name: dramatiq.actor(job, actor_name=name) for name, job in bench.BLOCKING.items()}
 
 
 def work(url, lanes):
@@ -50,4 +20,4 @@ def work(url, lanes):
 
 
 if __name__ == "__main__":
-    bench.main(connect, work)
+    bench.main(bench.ready(bench.OneByOne({name: actor.send for name, actor in actors.items()})), work)

@@ -2,8 +2,6 @@
 
 import logging
 import os
-import time
-from contextlib import asynccontextmanager
 
 import bench
 from huey import RedisHuey
@@ -12,35 +10,7 @@ from redis import ConnectionPool
 # Its own pool has fewer connections than threads, and jobs taken meanwhile would be lost.
 pool = ConnectionPool.from_url(os.environ["BENCH_URL"], max_connections=1_000)
 huey = RedisHuey("bench", connection_pool=pool, results=False)
-
-
-@huey.task(name="noop")
-def noop():
-    bench.started()
-
-
-@huey.task(name="nap")
-def nap():
-    bench.started()
-    time.sleep(bench.NAP_S)
-
-
-JOBS = {"noop": noop, "nap": nap}
-
-
-class Sender:
-    bulk = False
-
-    async def one(self, kind):
-        JOBS[kind]()
-
-    async def many(self, kind, count):
-        raise NotImplementedError
-
-
-@asynccontextmanager
-async def connect(url):
-    yield Sender()
+tasks = {name: huey.task(name=name)(job) for name, job in bench.BLOCKING.items()}
 
 
 def work(url, lanes):
@@ -51,4 +21,4 @@ def work(url, lanes):
 
 
 if __name__ == "__main__":
-    bench.main(connect, work)
+    bench.main(bench.ready(bench.OneByOne(tasks)), work)

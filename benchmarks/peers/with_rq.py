@@ -1,15 +1,11 @@
 """rq: SimpleWorker, one job at a time in the worker's own process."""
 
 import logging
-from contextlib import asynccontextmanager
+from contextlib import nullcontext
 
 import bench
 from redis import Redis
 from rq import Queue, SimpleWorker
-
-
-def noop():
-    bench.started()
 
 
 class Sender:
@@ -19,15 +15,10 @@ class Sender:
         self.queue = Queue("bench", connection=Redis.from_url(url))
 
     async def one(self, kind):
-        self.queue.enqueue("with_rq.noop", result_ttl=0)
+        self.queue.enqueue("bench.noop", result_ttl=0)
 
     async def many(self, kind, count):
-        self.queue.enqueue_many([Queue.prepare_data("with_rq.noop", result_ttl=0) for _ in range(count)])
-
-
-@asynccontextmanager
-async def connect(url):
-    yield Sender(url)
+        self.queue.enqueue_many([Queue.prepare_data("bench.noop", result_ttl=0) for _ in range(count)])
 
 
 def work(url, lanes):
@@ -39,4 +30,4 @@ def work(url, lanes):
 
 
 if __name__ == "__main__":
-    bench.main(connect, work)
+    bench.main(lambda url: nullcontext(Sender(url)), work)

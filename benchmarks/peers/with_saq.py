@@ -1,20 +1,9 @@
 """saq: no results kept."""
 
-import asyncio
 from contextlib import asynccontextmanager
 
 import bench
-import uvloop
 from saq import Queue, Worker
-
-
-async def noop(context):
-    bench.started()
-
-
-async def nap(context):
-    bench.started()
-    await asyncio.sleep(bench.NAP_S)
 
 
 class Sender:
@@ -27,7 +16,7 @@ class Sender:
         await self.queue.enqueue(kind, ttl=-1)
 
     async def many(self, kind, count):
-        await asyncio.gather(*(self.one(kind) for _ in range(count)))
+        await bench.together(lambda: self.one(kind), count, at_once=count)
 
 
 @asynccontextmanager
@@ -41,13 +30,8 @@ async def connect(url):
 async def consume(url, lanes):
     queue = Queue.from_url(url)
     await queue.connect()
-    await Worker(queue, functions=[noop, nap], concurrency=lanes).start()
-
-
-def work(url, lanes):
-    bench.wait_for_go()
-    uvloop.run(consume(url, lanes))
+    await Worker(queue, functions=list(bench.ASYNC.items()), concurrency=lanes).start()
 
 
 if __name__ == "__main__":
-    bench.main(connect, work)
+    bench.main(connect, bench.on_uvloop(consume))

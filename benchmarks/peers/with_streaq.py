@@ -1,6 +1,5 @@
 """streaq: no results kept."""
 
-import asyncio
 import os
 from contextlib import asynccontextmanager
 
@@ -8,30 +7,17 @@ import bench
 from streaq import Worker
 
 worker = Worker(redis_url=os.environ["BENCH_URL"], concurrency=int(os.environ["BENCH_LANES"]), handle_signals=False)
-
-
-@worker.task(ttl=0, name="noop")
-async def noop():
-    bench.started()
-
-
-@worker.task(ttl=0, name="nap")
-async def nap():
-    bench.started()
-    await asyncio.sleep(bench.NAP_S)
-
-
-JOBS = {"noop": noop, "nap": nap}
+tasks = {name: worker.task(ttl=0, name=name)(job) for name, job in bench.ASYNC.items()}
 
 
 class Sender:
     bulk = True
 
     async def one(self, kind):
-        await JOBS[kind].enqueue()
+        await tasks[kind].enqueue()
 
     async def many(self, kind, count):
-        await worker.enqueue_many([JOBS[kind].enqueue() for _ in range(count)])
+        await worker.enqueue_many([tasks[kind].enqueue() for _ in range(count)])
 
 
 @asynccontextmanager

@@ -135,6 +135,7 @@ class Fleet:
         self.settings = Settings(**{**QUICK, **settings})  # type: ignore[arg-type]
         environ = {f"POSTROOM_{name.upper()}": str(value) for name, value in {**QUICK, **settings}.items()}
         self.environ = {**os.environ, **environ, MARK: self.tag}
+        self.app = APP
         self.children: list[Child] = []
         self.ids = 0
         self.reconnect()
@@ -188,7 +189,7 @@ class Fleet:
         return self.start("dispatcher", title="dispatcher")
 
     def _serving(self, concurrency: int) -> list[str]:
-        return ["worker", "--app", APP, "--queues", self.queue, "--concurrency", str(concurrency)]
+        return ["worker", "--app", self.app, "--queues", self.queue, "--concurrency", str(concurrency)]
 
     def alive(self) -> dict[str, int]:
         """Workers of this fleet that beat and whose process is there: name and pid."""

@@ -175,6 +175,7 @@ def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
         "send",
         "dead",
         "webhooks",
+        "agents",
         "stats",
         "inspect",
         "doctor",

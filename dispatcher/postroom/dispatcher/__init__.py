@@ -2,5 +2,6 @@
 
 from postroom.dispatcher.client import AsyncDispatcher, Dispatcher
 from postroom.mailbox.contracts import Decision, Message, RunRequest, message
+from postroom.mailbox.specs import AgentSpec
 
-__all__ = ["AsyncDispatcher", "Decision", "Dispatcher", "Message", "RunRequest", "message"]
+__all__ = ["AgentSpec", "AsyncDispatcher", "Decision", "Dispatcher", "Message", "RunRequest", "message"]

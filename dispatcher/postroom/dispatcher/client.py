@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from postroom.dispatcher import errands, following, listings, plans
+from postroom.dispatcher import agents, errands, following, listings, plans
 from postroom.dispatcher.driving import drive
 from postroom.dispatcher.following import Stream
 from postroom.dispatcher.plans import Plan
@@ -81,6 +81,12 @@ class Dispatcher:
     list_stranded = _sync(listings.list_stranded)
     stats = _sync(listings.stats)
     wait = _sync(following.wait)
+    put_agent = _sync(agents.put_agent)
+    get_agent = _sync(agents.get_agent)
+    list_agents = _sync(agents.list_agents)
+    agent_versions = _sync(agents.agent_versions)
+    drop_agent = _sync(agents.drop_agent)
+    restore_agent = _sync(agents.restore_agent)
 
     def events(self, run_id: str, after: int = 0, *, live: bool = True) -> Iterator[Entry]:
         """Events behind a number, then those to come, until the run has ended; resume with the last number seen."""
@@ -156,6 +162,12 @@ class AsyncDispatcher:
     list_stranded = _async(listings.list_stranded)
     stats = _async(listings.stats)
     wait = _async(following.wait)
+    put_agent = _async(agents.put_agent)
+    get_agent = _async(agents.get_agent)
+    list_agents = _async(agents.list_agents)
+    agent_versions = _async(agents.agent_versions)
+    drop_agent = _async(agents.drop_agent)
+    restore_agent = _async(agents.restore_agent)
 
     async def events(self, run_id: str, after: int = 0, *, live: bool = True) -> AsyncIterator[Entry]:
         """Events behind a number, then those to come, until the run has ended; resume with the last number seen."""

@@ -6,9 +6,10 @@ PostroomError
 ├── NotFound
 │   ├── RunNotFound
 │   ├── ThreadNotFound
+│   ├── AgentNotStored
 │   └── TicketNotFound
 ├── EventsTrimmed             the journal no longer holds the events asked for
-├── Refused                   well formed, but the state of the thread forbids it
+├── Refused                   well formed, but the state of what it is about forbids it
 │   ├── ThreadBusy
 │   ├── RunDone
 │   ├── AlreadyDecided
@@ -16,6 +17,7 @@ PostroomError
 │   ├── NothingToRemember
 │   ├── MailboxFull
 │   ├── LaneFull
+│   ├── VersionConflict
 │   └── MoveRefused
 ├── WaitTimeout               what was waited for has not happened in time
 ├── NothingToDo               a doorbell that needs no answer: held, not the head, or not due
@@ -79,6 +81,12 @@ class ThreadNotFound(NotFound):
     code = "thread_not_found"
 
 
+class AgentNotStored(NotFound):
+    """No such agent is stored, or not in that version."""
+
+    code = "agent_not_stored"
+
+
 class TicketNotFound(NotFound):
     """The decision's target is neither a suspended call nor an open ticket of the run."""
 
@@ -119,6 +127,12 @@ class TicketExpired(Refused):
     """The ticket's time to decide is over."""
 
     code = "ticket_expired"
+
+
+class VersionConflict(Refused):
+    """Somebody else has changed the stored agent meanwhile."""
+
+    code = "version_conflict"
 
 
 class NothingToRemember(Refused):
@@ -227,6 +241,7 @@ BY_REPLY: dict[str, type[PostroomError]] = {
     "NOKEY": NothingToRemember,
     "MAILFULL": MailboxFull,
     "LANEFULL": LaneFull,
+    "AGENTVERSION": VersionConflict,
     "BADMOVE": MoveRefused,
     "NOTHING": NothingToDo,
     "FENCED": FenceLost,

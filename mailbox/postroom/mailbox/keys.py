@@ -12,6 +12,10 @@ DEAD: Final = "postroom:dead"
 OWED: Final = "postroom:deliveries"
 UNDELIVERED: Final = "postroom:undelivered"
 STRANDED: Final = "postroom:stranded"
+# Stored agents: the present version of each, the counter that numbers versions, the channel that tells of a change.
+AGENTS: Final = "postroom:agents"
+AGENTS_VERSION: Final = "postroom:agents:version"
+AGENTS_CHANGED: Final = "postroom:agents:changed"
 
 MAX_ID_BYTES: Final = 256
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -148,6 +152,16 @@ def run_index(run_id: str) -> str:
 def delivery(delivery_id: str) -> str:
     """What is owed to a webhook: which event of which run, and how it went so far."""
     return f"postroom:delivery:{delivery_id}"
+
+
+def agent_version(number: int) -> str:
+    """One version of a stored agent."""
+    return f"postroom:agent-version:{number}"
+
+
+def agent_history(agent: str) -> str:
+    """The numbers of the versions of an agent that are still there."""
+    return f"postroom:agent-history:{agent}"
 
 
 def control(worker: str) -> str:

@@ -31,6 +31,8 @@ NAMES: Final = (
     "spend",
     "redeliver",
     "delete",
+    "put_agent",
+    "drop_agent",
     "admit",
     "settle",
     "carried",

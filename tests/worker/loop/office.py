@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from postroom.dispatcher import Dispatcher
-from postroom.mailbox import ops, watch
+from postroom.mailbox import codec, keys, ops, records, watch
 from postroom.mailbox.connect import connect_async
 from postroom.mailbox.group import Group
 from postroom.mailbox.settings import Settings
@@ -31,7 +31,7 @@ class Office:
         self.thread = f"t-{uuid.uuid4().hex[:12]}"
         self.workers = 0
         self.points: list[str] = []
-        self.calls = 0
+        self.look: Callable[[str], None] = lambda _: None
 
     def __enter__(self) -> "Office":
         return self
@@ -64,6 +64,7 @@ class Office:
         def reach(point: str) -> None:
             nonlocal left
             self.points.append(point)
+            self.look(point)
             if point == die_at:
                 left -= 1
                 if left == 0:
@@ -75,6 +76,7 @@ class Office:
             if beside:
                 await beside(desk)
             await serving
+            await _sent_off(desk)
         except BaseException as error:
             if not _died(error):
                 raise
@@ -121,9 +123,27 @@ class Office:
         """What was said, as a model gets to see it."""
         return [entry.message for entry in self.dispatcher.messages(thread or self.thread)]
 
+    def state(self, run_id: str) -> Plain:
+        """What plugins keep, of the thread and of the run."""
+        client, thread = self.dispatcher.client, self.thread
+        of_thread = ops.run(client, records.get_state(thread))
+        of_run = client.hgetall(f"{keys.run(thread, run_id)}:state")
+        return {
+            **{name: codec.decode(value) for name, value in of_thread.items()},
+            **{name.decode(): codec.decode(value) for name, value in of_run.items()},
+        }
+
     def words(self) -> list[tuple[str, str]]:
         """Who said what."""
         return [(message["role"], text(message)) for message in self.log()]
+
+
+async def _sent_off(desk: Desk) -> None:
+    """What the worker does on the side; it may die over that, too."""
+    while desk.aside:
+        done, _ = await asyncio.wait(desk.aside)
+        for task in done:
+            task.result()
 
 
 def _died(error: BaseException) -> bool:
@@ -152,7 +172,7 @@ def valid(messages: Sequence[Plain]) -> None:
 def in_order(types: Sequence[str]) -> None:
     """The order that followers of a run may rely on."""
     # A worker that dies before it has written anything leaves only the note that the run is queued again.
-    assert next(kind for kind in types if kind != "run_requeued") == "run_start"
+    assert next((kind for kind in types if kind != "run_requeued"), "run_start") == "run_start"
     assert types.count("run_finish") <= 1
     if "run_finish" in types:
         assert types[-1] == "run_finish"
@@ -170,5 +190,5 @@ def in_order(types: Sequence[str]) -> None:
             inferred = True
         elif kind == "tool_call_done":
             assert inferred, "a call was done before the model had finished"
-    if types[-1] == "run_finish":
+    if "run_finish" in types:
         assert not is_open, "the last step was not closed"

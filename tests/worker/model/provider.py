@@ -137,10 +137,10 @@ class Provider:
         gone = asyncio.ensure_future(reader.read(1))
         try:
             await asyncio.wait({working, gone}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                self.left_early.set()
-                return False
-            return await working and not gone.done()
+            if working.done() and working.exception() is None:
+                return working.result() and not gone.done()
+            self.left_early.set()
+            return False
         finally:
             for task in (working, gone):
                 task.cancel()

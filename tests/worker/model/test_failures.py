@@ -1,6 +1,7 @@
 """What goes wrong between us and a provider: each in one clear line, with a code, and never for ever."""
 
 import asyncio
+import logging
 import socket
 import time
 from collections.abc import AsyncIterator
@@ -10,7 +11,7 @@ import pytest
 
 from postroom.mailbox.settings import Settings
 from postroom.worker.model.base import Options, ReasoningPart, Request, Stop, TextPart
-from postroom.worker.model.errors import RequestRejected
+from postroom.worker.model.errors import ModelError, RequestRejected
 from postroom.worker.model.reply import whole
 from tests.waiting import eventually
 from tests.worker.model import wires
@@ -40,6 +41,33 @@ def test_a_wrong_key_is_refused_once_and_never_shown(provider: Provider, models:
     assert (error.code, error.retryable, len(provider.asked)) == ("model_unauthorized", False, 1)
     assert KEY not in f"{error} {error!r} {error.as_dict()} {made.resolve(NAMES[path])!r}"
     assert "set the right one" in error.message
+
+
+@EACH
+@pytest.mark.parametrize("status", [200, 400, 401, 500])
+def test_no_log_holds_a_key(
+    provider: Provider, models: Make, caplog: pytest.LogCaptureFixture, path: str, status: int
+) -> None:
+    body = wires.refused(path, "whatever", f"your key is {KEY}")
+    provider.react(
+        Reaction(LONG) if status == 200 else Reaction(status=status, body=body), Reaction(status=401, body=body)
+    )
+    with caplog.at_level(logging.DEBUG):
+        made = models(retry={"max_retries": 1, "backoff_base_ms": 1})
+        try:
+            told = str(hear(made, NAMES[path]))
+        except ModelError as error:
+            told = f"{error!r}"
+    assert caplog.text
+    assert KEY not in told + caplog.text
+
+
+def test_a_key_that_a_provider_repeats_is_not_shown(provider: Provider, models: Make) -> None:
+    said = wires.refused(CHAT, "server_error", "what is hunter2 supposed to be?")
+    provider.react(Reaction(status=400, body=said), Reaction(frames=[wires.event(said)]))
+    for _ in range(2):
+        error = fail(models({"OPENAI_API_KEY": "hunter2"}), "openai:m")
+        assert "what is … supposed to be?" in error.message
 
 
 @EACH

@@ -75,7 +75,7 @@ def test_a_short_rate_limit_is_not_worth_a_switch() -> None:
 
 
 def pool(*answers: Any, **policy: Any) -> tuple[Pool, list[ScriptedModel]]:
-    models = [ScriptedModel(lambda _, answer=answer: answer, f"m{place}") for place, answer in enumerate(answers)]
+    models = [ScriptedModel([answer], f"m{place}") for place, answer in enumerate(answers)]
     chosen = PoolPolicy(**{"choice": Choice.FIRST_HEALTHY} | policy)
     return Pool("p", [(Member(model.name), model) for model in models], chosen), models
 

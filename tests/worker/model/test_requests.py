@@ -38,7 +38,7 @@ CONVERSATION: tuple[Plain, ...] = (
         ],
     },
     {"role": "tool", "tool_call_id": "call:1", "content": [text("found"), {"type": "image", "source": LINKED}]},
-    {"role": "tool", "tool_call_id": "call:2", "content": []},
+    {"role": "tool", "tool_call_id": "call:2", "content": [], "metadata": {"error": True}},
     {"role": "user", "content": [text("And?"), text(" ")]},
 )
 TOOLS = (ToolSpec("look.up", "Looks up.", {"type": "object", "properties": {"a": {"type": "string"}}}),)
@@ -157,7 +157,7 @@ def test_messages() -> None:
                         {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}},
                     ],
                 },
-                {"type": "tool_result", "tool_use_id": "call_2"},
+                {"type": "tool_result", "tool_use_id": "call_2", "is_error": True},
                 text("And?") | mark,
             ],
         },

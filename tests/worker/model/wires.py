@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Plain = dict[str, Any]
@@ -31,7 +31,6 @@ class Answer:
     output_tokens: int = 30
     reasoning_tokens: int = 12
     model: str = "m"
-    extra: Plain = field(default_factory=dict)
 
 
 def event(data: Plain, name: str = "") -> bytes:
@@ -170,7 +169,7 @@ def responses_frames(answer: Answer) -> Iterator[bytes]:
             case "reasoning":
                 begun = {**item, "summary": [], "encrypted_content": ""}
                 yield told("response.output_item.added", output_index=place, item=begun)
-                part = {"type": "summary_text", "text": ""}
+                part: Plain = {"type": "summary_text", "text": ""}
                 yield told("response.reasoning_summary_part.added", **at, summary_index=0, part=part)
                 for thought in answer.thoughts:
                     yield told("response.reasoning_summary_text.delta", **at, summary_index=0, delta=thought)
@@ -246,7 +245,7 @@ def messages_frames(answer: Answer) -> Iterator[bytes]:
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": answer.cached_tokens,
     }
-    begun = {
+    begun: Plain = {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
@@ -273,9 +272,8 @@ def messages_frames(answer: Answer) -> Iterator[bytes]:
         for delta in deltas:
             yield piece(place, **delta)
         yield told("content_block_stop", index=place)
-    spent = {"output_tokens": answer.output_tokens}
-    if answer.reasoning_tokens:
-        spent = {**spent, "output_tokens_details": {"thinking_tokens": answer.reasoning_tokens}}  # type: ignore[dict-item]
+    details = {"thinking_tokens": answer.reasoning_tokens}
+    spent = {"output_tokens": answer.output_tokens, "output_tokens_details": details}
     yield told("message_delta", delta={"stop_reason": _stop_reason(answer), "stop_sequence": None}, usage=spent)
     yield told("message_stop")
 

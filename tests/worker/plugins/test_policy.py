@@ -26,7 +26,7 @@ def test_nothing_said_lets_the_call_pass() -> None:
 def test_a_denial_is_told_to_the_model_or_ends_the_run() -> None:
     told = saying(Deny("not on Sundays")).gate(call("wipe"))
     assert isinstance(told, SetResult)
-    assert (told.outcome.message, told.outcome.metadata) == ("not on Sundays", {"rejected": True})
+    assert (told.outcome.message, told.outcome.metadata) == ("not on Sundays", {"denied": True})
     assert saying(Deny("never", stop=True)).gate(call("wipe")) == Block("never")
 
 

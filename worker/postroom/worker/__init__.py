@@ -1,6 +1,7 @@
 """The runtime: what a user writes agents with, and the process that serves them."""
 
-from postroom.worker.agent import Agent, Behaviour
+from postroom.mailbox.specs import Behaviour
+from postroom.worker.agent import Agent
 from postroom.worker.app import App
 from postroom.worker.tools import Approval, Finish, Handoff, Output, Suspend, ToolContext, ToolFailed, tool
 

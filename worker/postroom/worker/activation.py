@@ -84,7 +84,7 @@ class Activation:
 
     async def run(self) -> None:
         """The loop; what fails for a passing reason is charged to the run and retried, later and elsewhere."""
-        loop = self.desk.app.loop(self.agent)
+        loop = await self.desk.loop(self.agent, self.config, self.step > 0)
         if loop is None:
             await self._end(Termination(kind=TerminationKind.ERROR, code="agent_not_found", message=self._no_agent()))
             return

@@ -1,15 +1,17 @@
 """What becomes of calls as they come in: refused, answered at once, put before somebody, or let through."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
-from postroom.mailbox.contracts import Ticket
+from postroom.mailbox.contracts import ResumeMode, Ticket
 from postroom.mailbox.lifecycle import CallStatus
-from postroom.worker.core.calls import Block, Intercept, OpenCall, Outcome, SetResult, Suspend, failure
+from postroom.worker.core.calls import PENDING, Block, Intercept, OpenCall, Outcome, SetResult, Suspend, failure
+from postroom.worker.core.command import Command, Phase
 from postroom.worker.core.decisions import GRANTS, allowed
 from postroom.worker.core.render import result_event
 from postroom.worker.core.step import REJECTED, STATUS_OF, segments
 from postroom.worker.model.reply import Reply
-from postroom.worker.scene import Scene
+from postroom.worker.scene import APPLIED, Scene
 from postroom.worker.tools.execute import not_found, refusal
 
 INTERRUPTED = "[Tool execution was interrupted]"
@@ -27,9 +29,18 @@ async def admit(scene: Scene, reply: Reply, offered: tuple[str, ...]) -> tuple[O
             found.append(finished(scene, call, failure("interrupted", INTERRUPTED)))
             continue
         found.append(await _admitted(scene, call, offered))
-        outcome = found[-1].outcome
-        blocked = outcome is not None and REJECTED in outcome.metadata
+        if outcome := found[-1].outcome:
+            scene.accept(outcome.command)
+            blocked = REJECTED in outcome.metadata
+    keep_in_mind(scene, found)
     return _first_started(scene, tuple(found))
+
+
+def keep_in_mind(scene: Scene, calls: Iterable[OpenCall]) -> None:
+    """Notes whose changes are in the state, for whoever goes on with the calls that are left."""
+    changed = [call.id for call in calls if call.outcome and call.outcome.command]
+    if changed:
+        scene.accept(Command((APPLIED.update(changed),)))
 
 
 async def _admitted(scene: Scene, call: OpenCall, offered: tuple[str, ...]) -> OpenCall:
@@ -38,7 +49,7 @@ async def _admitted(scene: Scene, call: OpenCall, offered: tuple[str, ...]) -> O
     if problem := refusal(scene.plan.tools[call.name], call.arguments):
         return finished(scene, call, problem)
     intercept = await gated(scene, call)
-    return intercepted(scene, call, intercept) if intercept else call
+    return await intercepted(scene, call, intercept) if intercept else call
 
 
 async def gated(scene: Scene, call: OpenCall) -> Intercept | None:
@@ -67,15 +78,19 @@ async def gated(scene: Scene, call: OpenCall) -> Intercept | None:
     )
 
 
-def intercepted(scene: Scene, call: OpenCall, intercept: Intercept) -> OpenCall:
-    """The call after a gate has spoken."""
+async def intercepted(scene: Scene, call: OpenCall, intercept: Intercept) -> OpenCall:
+    """The call after a gate has spoken; one that has its outcome now was completed like any other."""
     match intercept:
-        case Block(reason):
-            return finished(scene, call, failure("blocked", reason, **{REJECTED: True}))
         case Suspend(ticket):
             return suspended(scene, call, ticket)
+        case Block(reason):
+            outcome = failure("blocked", reason, **{REJECTED: True})
         case SetResult(outcome):
-            return finished(scene, call, outcome)
+            pass
+    if outcome.status != PENDING:
+        wanted = await scene.stage.collect(Phase.AFTER_TOOL_EXECUTE, call=call, outcome=outcome)
+        outcome = replace(outcome, command=outcome.command + wanted) if wanted else outcome
+    return finished(scene, call, outcome)
 
 
 def suspended(scene: Scene, call: OpenCall, ticket: Ticket) -> OpenCall:
@@ -87,8 +102,8 @@ def suspended(scene: Scene, call: OpenCall, ticket: Ticket) -> OpenCall:
 
 def finished(scene: Scene, call: OpenCall, outcome: Outcome) -> OpenCall:
     """The call with its outcome, told to whoever follows; one that is pending waits behind its ticket."""
-    if outcome.status == "pending" and outcome.ticket:
-        return suspended(scene, call, outcome.ticket)
+    if outcome.status == PENDING:
+        return suspended(scene, call, outcome.ticket or _question(call, outcome))
     status = STATUS_OF[outcome.status]
     if call.decision:
         scene.pen.tell({"type": "tool_call_resumed", "target_id": call.id, "result": result_event(outcome)})
@@ -96,6 +111,19 @@ def finished(scene: Scene, call: OpenCall, outcome: Outcome) -> OpenCall:
         told = {"type": "tool_call_done", "id": call.id, "outcome": status.value, "result": result_event(outcome)}
         scene.pen.tell(told)
     return replace(call, status=status, outcome=outcome)
+
+
+def _question(call: OpenCall, outcome: Outcome) -> Ticket:
+    """What somebody is asked when whoever left the call pending did not say; without it nobody could ever answer."""
+    return Ticket(
+        id=f"suspend_{call.id}",
+        call_id=call.id,
+        tool=call.name,
+        arguments=call.arguments,
+        action="ask",
+        message=outcome.message or f"{call.name} waits for an answer",
+        resume_mode=ResumeMode.PASS_DECISION_TO_TOOL,
+    )
 
 
 def _first_started(scene: Scene, calls: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:

@@ -1,11 +1,13 @@
-"""What a user writes about one agent."""
+"""What a user writes about one agent, in code or as data."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from postroom.mailbox.contract import invalid, parse
+from postroom.mailbox.specs import AgentSpec, Behaviour
 from postroom.worker.core.compaction import CompactionPolicy
 from postroom.worker.core.context import ContextPolicy
 from postroom.worker.core.output import Shape
@@ -14,23 +16,6 @@ from postroom.worker.loop import Loop
 from postroom.worker.model.base import Model
 from postroom.worker.plugins.base import Plugin
 from postroom.worker.tools.base import Tool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Behaviour:
-    """How patient a loop is; the defaults suit most agents.
-
-    `parallel` calls of a step run side by side; 1 means one after the other. `continuations` is how often an answer
-    that was cut off is continued, `nudges` how often an empty one is asked for again, `repairs` how often an answer of
-    the wrong shape is, `failures` how often in a row one tool may fail before the run stops.
-    """
-
-    parallel: int = 4
-    continuations: int = 2
-    nudges: int = 2
-    repairs: int = 2
-    failures: int = 3
-    output_limit: int = 20_000
 
 
 @dataclass(frozen=True)
@@ -62,3 +47,24 @@ class Agent:
     sections: Mapping[str, Mapping[str, Any] | BaseModel] = field(default_factory=dict)
     output: Shape | None = None
     behaviour: Behaviour = Behaviour()
+
+
+_STOPS: TypeAdapter[tuple[StopPolicy, ...]] = TypeAdapter(tuple[StopPolicy, ...])
+
+
+def agent_of(spec: AgentSpec) -> Agent:
+    """The agent that a stored definition describes; what only a worker can check is checked here."""
+    try:
+        stop = _STOPS.validate_python([each.model_dump() for each in spec.stop])
+    except ValidationError as error:
+        raise invalid(f"agent {spec.id!r}: stop", error) from None
+    plain = {name: getattr(spec, name) for name in _AS_THEY_ARE}
+    return Agent(
+        **plain,
+        stop=stop,
+        context=None if spec.context is None else parse(ContextPolicy, spec.context),
+        compaction=None if spec.compaction is None else parse(CompactionPolicy, spec.compaction),
+    )
+
+
+_AS_THEY_ARE = tuple(AgentSpec.model_fields.keys() - {"stop", "context", "compaction"})

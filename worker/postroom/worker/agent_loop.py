@@ -19,7 +19,7 @@ class AgentLoop:
 
     async def step(self, standing: Standing, pen: Pen) -> Turn:
         """One turn."""
-        plan = self._plan(standing)
+        plan = await self._plan(standing)
         if plan is None:
             words = f"no agent {standing.agent!r} to hand over to"
             return Turn(then=Finish(Termination(kind=TerminationKind.BLOCKED, code="handoff_failed", message=words)))
@@ -33,11 +33,11 @@ class AgentLoop:
                 waits = Wait(WaitingReason.APPROVAL, tickets=tickets)
                 return scene.turn(calls=standing.calls, folds=False, then=waits)
 
-    def _plan(self, standing: Standing) -> Plan | None:
+    async def _plan(self, standing: Standing) -> Plan | None:
         """The one of the turn before, or the one the run began with; after a handoff that of the new agent."""
         memory = standing.memory
         if isinstance(memory, Memory) and memory.plan.agent.id == standing.agent:
             return memory.plan
-        plan = self.registry.plan(standing.agent, standing.config)
+        plan = await self.registry.find(standing.agent, standing.config)
         offered = standing.request.get("frontend_tools")
         return with_frontend_tools(plan, offered) if plan and offered else plan

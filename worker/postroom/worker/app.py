@@ -2,12 +2,14 @@
 
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from postroom.mailbox.agents import pinned as stored_number
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.keys import check_name
-from postroom.worker.agent import Agent, Behaviour
+from postroom.mailbox.specs import AgentSpec, Behaviour
+from postroom.worker.agent import Agent, agent_of
 from postroom.worker.agent_loop import AgentLoop
 from postroom.worker.catalogue import Catalogue
 from postroom.worker.loop import Loop
@@ -59,11 +61,7 @@ class App:
             elif plan := self.catalogue.plan(agent, problems):
                 plans[agent.id] = plan
         for agent in agents:
-            problems += [
-                f"agent {agent.id!r} delegates to {name!r}, which does not exist"
-                for name in agent.delegates
-                if name not in names
-            ]
+            problems += _strangers(agent, names)
         return plans
 
     def replace(self, agents: Sequence[Agent]) -> int:
@@ -74,18 +72,46 @@ class App:
             raise InvalidInput("these agents cannot be served: " + "; ".join(problems))
         return self.registry.replace(plans)
 
+    def resolve(self, spec: AgentSpec, known: Collection[str]) -> Plan:
+        """The plan of a stored definition, or one error with all that is wrong; `known` are the agents there are."""
+        agent = agent_of(spec)
+        problems = _strangers(agent, known)
+        plan = self.catalogue.plan(agent, problems)
+        if plan is None or problems:
+            raise InvalidInput("; ".join(problems))
+        return plan
+
     @property
     def agents(self) -> list[str]:
         """The names of all agents."""
         return sorted({*self.loops, *self.registry.agents})
 
-    def loop(self, name: str) -> Loop | None:
-        """The loop that serves the agent of that name, else the one called `default`."""
-        if name in self.loops:
+    @property
+    def own(self) -> set[str]:
+        """The names of those that the app itself defines."""
+        return {*self.loops, *self.registry.defined}
+
+    def loop(self, name: str, pinned: str = "", begun: bool = False) -> Loop | None:
+        """The loop that serves the agent of that name, else the one called `default`.
+
+        A run that has `begun` stays with its loop: one that is `pinned` began with an agent of the registry, and one
+        that is not with a loop of the app's own, even if an agent of that name has been stored since.
+        """
+        if stored_number(pinned):
+            return self._agent_loop
+        if name in self.loops and (not self.registry.stores(name) or (begun and not pinned)):
             return self.loops[name]
-        if self.registry.plan(name):
+        if self.registry.stores(name) or self.registry.plan(name):
             return self._agent_loop
         return self.loops.get("default")
+
+
+def _strangers(agent: Agent, known: Collection[str]) -> list[str]:
+    return [
+        f"agent {agent.id!r} delegates to {name!r}, which does not exist"
+        for name in agent.delegates
+        if name not in known
+    ]
 
 
 def load(place: str) -> App:

@@ -1,4 +1,4 @@
-"""The commands that run processes: `up`, `worker`, `dispatcher`, `server`. The rest is the dispatcher's."""
+"""The commands that run processes: `up`, `worker`, `dispatcher`, `server`. The others are added from where they are."""
 
 import argparse
 import asyncio
@@ -14,6 +14,7 @@ from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.keys import check_name, check_token
 from postroom.mailbox.server import start
 from postroom.mailbox.settings import Settings
+from postroom.worker import agent_commands
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_dispatcher(verbs)
     _add_worker(verbs)
     _add_up(verbs)
+    agent_commands.add(verbs)
     return commands.execute(parser, argv)
 
 
@@ -114,8 +116,10 @@ def _fleet(given: argparse.Namespace) -> tuple[Settings, list[str]]:
     queues = [check_name(queue.strip(), "queue") for queue in given.queues.split(",")]
     # Found out here, once and in one line, rather than by every child for itself.
     from postroom.worker.app import load
+    from postroom.worker.model import resolve as models
 
     load(place)
+    models.default()
     return settings, queues
 
 

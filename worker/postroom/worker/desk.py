@@ -3,11 +3,10 @@
 import asyncio
 import itertools
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from postroom.dispatcher.driving import drive
 from postroom.dispatcher.errands import carry_out
@@ -16,14 +15,15 @@ from postroom.mailbox.commit import Owner
 from postroom.mailbox.connect import LOST_CONNECTION
 from postroom.mailbox.errors import NothingToDo
 from postroom.mailbox.group import Group
-from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
+from postroom.worker.patience import persist
 
 if TYPE_CHECKING:
     from postroom.worker.app import App
+    from postroom.worker.loop import Loop
+    from postroom.worker.stored import StoredAgents
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 def _pass(_: str) -> None:
@@ -72,6 +72,7 @@ class Desk:
     active: dict[str, Active] = field(default_factory=dict)
     draining: bool = False
     reach: Callable[[str], None] = _pass
+    stored: "StoredAgents | None" = None
     activations: "itertools.count[int]" = field(default_factory=itertools.count)
     aside: set["asyncio.Task[None]"] = field(default_factory=set)
     carrying: dict[str, bool] = field(default_factory=dict)
@@ -92,6 +93,12 @@ class Desk:
         except NothingToDo as reason:
             log.debug("nothing to do: %s", reason)
             return None
+
+    async def loop(self, agent: str, pinned: str, begun: bool) -> "Loop | None":
+        """Who serves a run of that agent; one nobody has heard of may have been stored a moment ago."""
+        if self.stored and not pinned and agent not in self.app.agents:
+            await self.stored.refresh()
+        return self.app.loop(agent, pinned, begun)
 
     def revoke(self, run_id: str) -> None:
         """Somebody has taken back what was allowed on the thread of a run: its next turn must not rely on it."""
@@ -137,17 +144,3 @@ async def _carried_out(effect: Callable[[], Awaitable[None]]) -> None:
         await effect()
     except Exception:
         log.exception("an effect failed")
-
-
-async def persist(group: Group, op: Op[T], what: str, once_more: Callable[[], bool]) -> T:
-    """Runs an op that counts once however often it is said, until the server answers or there is no `once_more`."""
-    pause = 0.05
-    while True:
-        try:
-            return await group.run(op)
-        except LOST_CONNECTION as error:
-            if not once_more():
-                raise
-            log.warning("%s: %s, trying again", what, error)
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-            pause = min(pause * 2, 1.0)

@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 GUARD_S = 0.25
 
 
-async def renew_all(desk: Desk, also: list[Op[Any]]) -> None:
-    """Renews every lease of this process, and sends what else a heartbeat carries."""
+async def renew_all(desk: Desk, also: list[Op[Any]]) -> list[Any]:
+    """Renews every lease of this process, and sends what else a heartbeat carries; the answers to that."""
     held = list(desk.active.values())
     asked_at = time.monotonic()
     results = await desk.group.run_all([*(_renewal(active) for active in held), *also])
@@ -31,6 +31,7 @@ async def renew_all(desk: Desk, also: list[Op[Any]]) -> None:
     ]
     if errors:
         raise errors[0]
+    return results[len(held) :]
 
 
 async def renew_now(desk: Desk, run_id: str) -> None:

@@ -15,6 +15,8 @@ from postroom.worker import app
 from postroom.worker.activation import activate
 from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all
+from postroom.worker.model import resolve as models
+from postroom.worker.stored import StoredAgents
 
 Handler = Callable[[Desk, str, str], Awaitable[None]]
 
@@ -30,6 +32,9 @@ async def execute_run(thread_id: str, run_id: str) -> None:
     client = await connect_async(settings.redis_url)
     name = f"rq-{socket.gethostname()}-{os.getpid()}"
     desk = Desk(Group(client), app.load(settings.app), settings, name)
+    models.default().gate.open(desk.group)
+    desk.stored = StoredAgents(desk.group, desk.app)
+    await desk.stored.refresh()
     beating = [asyncio.create_task(_beat(desk)), asyncio.create_task(guard(desk))]
     try:
         await activate(desk, thread_id, run_id)
@@ -38,6 +43,7 @@ async def execute_run(thread_id: str, run_id: str) -> None:
             task.cancel()
         await asyncio.gather(*beating, return_exceptions=True)
         await desk.rest()
+        await models.default().close()
         await desk.group.close()
         await client.aclose()
 

@@ -17,9 +17,14 @@ from postroom.worker.core.render import result_message, result_text
 Plain = dict[str, Any]
 
 
+def has_moved(call: OpenCall, before: OpenCall) -> bool:
+    """Whether a call stands elsewhere than it did."""
+    return call.status is not before.status or call.ticket != before.ticket or call.outcome is not before.outcome
+
+
 def note(batch: Batch, call: OpenCall, before: OpenCall | None) -> None:
     """Writes where a call stands; what has not changed is not written again."""
-    if before is not None and before.status is call.status and before.ticket == call.ticket:
+    if before is not None and not has_moved(call, before):
         return
     if call.status is CallStatus.SUSPENDED and call.ticket:
         batch.raise_ticket(call.id, call.ticket.as_dict())

@@ -15,8 +15,9 @@ from postroom.mailbox.commit import Arrivals, Batch
 from postroom.mailbox.errors import FenceLost
 from postroom.mailbox.ops import Op
 from postroom.worker.core.calls import OpenCall
-from postroom.worker.desk import Active, Desk, persist
+from postroom.worker.desk import Active, Desk
 from postroom.worker.notes import by_id, note
+from postroom.worker.patience import persist
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -3,7 +3,7 @@
 1. take doorbells for which there is a free slot, never more
 2. answer each with an activation
 3. beat: renew all leases, tell Redis and RQ that we live and consume
-4. listen for wake-ups, so that a cancel is heard at once
+4. listen for wake-ups, so that a cancel or a changed agent is heard of at once
 5. deliver what is owed to webhooks
 6. on SIGTERM finish the steps under way, give the runs back, leave; on a second one leave now
 
@@ -26,7 +26,7 @@ from redis.exceptions import RedisError
 
 from postroom.dispatcher.doorbells import put_back
 from postroom.dispatcher.sweep import Sweeper
-from postroom.mailbox import control, fleet, keys, lock
+from postroom.mailbox import agents, control, fleet, keys, lock
 from postroom.mailbox.commit import Owner
 from postroom.mailbox.connect import LOST_CONNECTION, connect_async
 from postroom.mailbox.errors import InvalidInput, ServerUnreachable
@@ -39,7 +39,9 @@ from postroom.worker.bells import Bell
 from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all, renew_now
 from postroom.worker.jobs import HANDLERS
+from postroom.worker.model import resolve as models
 from postroom.worker.stock import SUSPENDED, StockWorker
+from postroom.worker.stored import StoredAgents
 from postroom.worker.webhooks import Courier
 
 log = logging.getLogger(__name__)
@@ -86,6 +88,9 @@ class Worker:
         """Works until stopped; 0 for a clean end, 1 when something essential died."""
         self.client = await connect_async(self.url)
         self.desk = Desk(Group(self.client), self.app, self.settings, self.name)
+        models.default().gate.open(self.desk.group)
+        self.stored = self.desk.stored = StoredAgents(self.desk.group, self.app)
+        await self.stored.refresh()
         self.stock = await asyncio.to_thread(StockWorker, self.url, self.queues, self.name)
         await self._heed_suspension()
         self._listen_to_signals()
@@ -211,7 +216,8 @@ class Worker:
             if time.monotonic() - self.turned > STUCK_S and not self.stopping.is_set():
                 raise RuntimeError(f"the consume loop has not turned for {STUCK_S} s")
             with suppress(RedisError, OSError):
-                await renew_all(self.desk, [*self._pulse(), *self._extensions()])
+                seen, *_ = await renew_all(self.desk, [agents.changes(), *self._pulse(), *self._extensions()])
+                await self.stored.refresh(seen)
                 await self._heed_suspension()
             await asyncio.sleep(self.settings.heartbeat_ms / 1000 * random.uniform(0.9, 1.0))  # noqa: S311 - jitter
 
@@ -231,6 +237,7 @@ class Worker:
             "answered": self.answered,
             "queues": ",".join(self.queues),
             "beat": at,
+            **self.stored.pulse(),
         }
         # No current_job: there are many, each may be gone by the next beat, and dashboards fail on one that is.
         state = "busy" if self.serving else "idle"
@@ -254,15 +261,21 @@ class Worker:
         while True:
             try:
                 async with self.client.pubsub(ignore_subscribe_messages=True) as channel:
-                    await channel.subscribe(keys.control(self.name))
+                    await channel.subscribe(keys.control(self.name), keys.AGENTS_CHANGED)
                     async for message in channel.listen():
-                        wake_up = control.parse(message["data"])
-                        if wake_up and wake_up.word is control.Word.CANCEL:
-                            await renew_now(self.desk, wake_up.run_id)
-                        elif wake_up and wake_up.word is control.Word.REVOKED:
-                            self.desk.revoke(wake_up.run_id)
+                        await self._heard(message["channel"].decode(), message["data"])
             except (RedisError, OSError):
                 await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311 - jitter
+
+    async def _heard(self, channel: str, data: bytes) -> None:
+        if channel == keys.AGENTS_CHANGED:
+            await self.stored.refresh()
+            return
+        wake_up = control.parse(data)
+        if wake_up and wake_up.word is control.Word.CANCEL:
+            await renew_now(self.desk, wake_up.run_id)
+        elif wake_up and wake_up.word is control.Word.REVOKED:
+            self.desk.revoke(wake_up.run_id)
 
     async def _sweep(self) -> None:
         await Sweeper(self.desk.group, self.settings).run(self.stopping)
@@ -301,6 +314,7 @@ class Worker:
         for task in (tasks := [*self.serving, *loops, *([self.saying] if self.saying else [])]):
             task.cancel()
         await asyncio.wait(tasks, timeout=FAREWELL_S)
+        await models.default().close()
         # A server that is gone or hangs must not keep us from leaving; leases and records end by themselves.
         with suppress(RedisError, OSError, TimeoutError):
             async with asyncio.timeout(FAREWELL_S):

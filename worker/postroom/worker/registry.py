@@ -1,14 +1,22 @@
-"""The agents a worker can serve, as versions: a change makes a new one, and a run stays with the one it began with."""
+"""The agents a worker can serve, as versions: a change makes a new one, and a run stays with the one it began with.
+
+There are two layers, what the app defines and what is stored in Redis; of two agents of one name the stored one counts.
+"""
 
 import logging
 from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
 
+from postroom.mailbox.agents import pinned as stored_number
+from postroom.worker.core.errors import AgentRefused
 from postroom.worker.plan import Plan
 
 log = logging.getLogger(__name__)
 
 # Versions of one agent that are kept for runs which began with them.
 KEPT = 64
+# Finds a stored version that is not known here yet.
+Source = Callable[[int], Awaitable[Plan | None]]
 
 
 class Registry:
@@ -16,32 +24,71 @@ class Registry:
 
     def __init__(self) -> None:
         self.version = 0
+        self.source: Source | None = None
+        self._defined: dict[str, Plan] = {}
+        self._stored: dict[str, Plan] = {}
+        self._refused: Mapping[str, str] = {}
         self._current: dict[str, Plan] = {}
         self._pinned: OrderedDict[tuple[str, str], Plan] = OrderedDict()
 
-    def replace(self, plans: dict[str, Plan]) -> int:
-        """Makes these the agents of all runs to come; the number of this version."""
-        self._current = dict(plans)
+    def replace(self, plans: Mapping[str, Plan]) -> int:
+        """Makes these the app's agents for all runs to come; the number of this version."""
+        self._defined = dict(plans)
+        return self._changed(plans)
+
+    def update(self, plans: Mapping[str, Plan]) -> int:
+        """Adds agents or new versions of them."""
+        return self.replace({**self._defined, **plans})
+
+    def store(self, plans: Mapping[str, Plan], refused: Mapping[str, str]) -> int:
+        """Makes these the stored agents for all runs to come; `refused` are those without a plan, and why."""
+        self._stored = dict(plans)
+        self._refused = dict(refused)
+        return self._changed(plans)
+
+    def _changed(self, plans: Mapping[str, Plan]) -> int:
+        self._current = {**self._defined, **self._stored}
         for name, plan in plans.items():
-            self._pinned[name, plan.version] = plan
-            self._pinned.move_to_end((name, plan.version))
-        while len(self._pinned) > KEPT * max(len(plans), 1):
-            self._pinned.popitem(last=False)
+            self._pin(name, plan)
         self.version += 1
         return self.version
 
-    def update(self, plans: dict[str, Plan]) -> int:
-        """Adds agents or new versions of them."""
-        return self.replace({**self._current, **plans})
+    def _pin(self, name: str, plan: Plan) -> None:
+        self._pinned[name, plan.version] = plan
+        self._pinned.move_to_end((name, plan.version))
+        while len(self._pinned) > KEPT * max(len(self._current), 1):
+            self._pinned.popitem(last=False)
+
+    async def find(self, agent: str, pinned: str = "") -> Plan | None:
+        """Like `plan`, but a stored version that is not known here is looked for in Redis."""
+        number = stored_number(pinned)
+        if number and self.source and not self._known(agent, pinned):
+            plan = await self.source(number)
+            if plan is None:
+                log.warning("version %d of agent %s is gone, the present one is taken", number, agent)
+            else:
+                self._pin(plan.agent.id, plan)
+        if not self._known(agent, pinned) and (reason := self._refused.get(agent)):
+            raise AgentRefused(f"this worker cannot serve agent {agent!r}: {reason}")
+        return self.plan(agent, pinned)
 
     def plan(self, agent: str, pinned: str = "") -> Plan | None:
         """The version a run began with if it is known here, else the present one; None for an agent nobody knows."""
-        found = self._pinned.get((agent, pinned)) if pinned else None
-        if pinned and not found:
-            log.debug("version %s of agent %s is not known here, the present one is taken", pinned, agent)
-        return found or self._current.get(agent) or self._current.get("default")
+        return self._known(agent, pinned) or self._current.get(agent) or self._current.get("default")
+
+    def _known(self, agent: str, pinned: str) -> Plan | None:
+        return self._pinned.get((agent, pinned)) or self._pinned.get(("default", pinned)) if pinned else None
+
+    def stores(self, agent: str) -> bool:
+        """Whether the agent is a stored one, be it one that cannot be served here."""
+        return agent in self._stored or agent in self._refused
+
+    @property
+    def defined(self) -> list[str]:
+        """The names of the agents that the app itself defines."""
+        return sorted(self._defined)
 
     @property
     def agents(self) -> list[str]:
         """The names of all agents."""
-        return sorted(self._current)
+        return sorted({*self._current, *self._refused})

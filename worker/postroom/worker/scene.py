@@ -21,12 +21,15 @@ from postroom.worker.loop import Finish, Pen, Plain, Standing, Turn
 from postroom.worker.plan import Plan
 from postroom.worker.stage import KEYS, Stage
 
-# Which agent's plugins were activated, and how often the final answer was sent back.
+# Which agent's plugins were activated, how often the final answer was sent back, and which calls of the open step have
+# changed the state already: what their journal says of that is not applied again.
 ACTIVE: StateKey[str, str] = StateKey("runtime.active_agent", "")
 REPAIRS: StateKey[int, int] = StateKey("runtime.repairs", 0)
+APPLIED: StateKey[list[str], list[str]] = StateKey("runtime.applied_calls", [])
 OWN_KEYS: tuple[StateKey[Any, Any], ...] = (
     ACTIVE,
     REPAIRS,
+    APPLIED,
     GRANTS,
     RUN_STATS,
     TOOL_STREAKS,
@@ -105,6 +108,11 @@ class Scene:
         await self.stage.gather(Phase.STEP_END, messages=messages)
         self._tell_state()
         self.pen.tell({"type": "step_end"})
+
+    def leave(self) -> None:
+        """Another agent goes on: the plugins of this one let go."""
+        context = self.stage.context(Phase.STEP_END, messages=self.standing.messages)
+        self.stage.accept(*(command for each in self.plan.plugins if (command := each.on_deactivate(context))))
 
     def _tell_state(self) -> None:
         shown, before = _shown(self.state), _shown(self.base)

@@ -51,7 +51,8 @@ class Stage:
         """What hooks of a phase get to see."""
         if call := about.get("call"):
             about["tool"] = self.plan.tools.get(call.name)
-        return HookContext(phase=phase, state=self.state, sections=self.plan.sections, **{**self.about, **about})
+        known = {"state": self.state, "sections": self.plan.sections, **self.about, **about}
+        return HookContext(phase=phase, **known)
 
     async def gather(self, phase: Phase, **about: Any) -> None:
         """Asks all hooks of a phase at once. Those that clash with an earlier one are asked again, one by one."""

@@ -67,7 +67,7 @@ class StockWorker:
         except NoSuchJobError:
             return None
         job.ended_at = now()
-        self._worker.execution = Execution(bell.execution, bell.job, self.connection, self._worker.name)
+        self._worker.execution = Execution(bell.execution, bell.job, self.connection)
         return job
 
     def _queue(self, name: str) -> Queue:

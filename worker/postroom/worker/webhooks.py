@@ -29,7 +29,7 @@ from postroom.mailbox.deliveries import Delivery
 from postroom.mailbox.group import Group
 from postroom.mailbox.journal import Entry
 from postroom.mailbox.settings import Settings
-from postroom.worker.desk import persist
+from postroom.worker.patience import persist
 
 if TYPE_CHECKING:
     import httpx

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from postroom.mailbox.contracts import Termination
 from postroom.mailbox.lifecycle import CALL_DONE, CallStatus, TerminationKind, WaitingReason
-from postroom.worker.admission import INTERRUPTED, finished, gated, intercepted
+from postroom.worker.admission import INTERRUPTED, finished, gated, intercepted, keep_in_mind
 from postroom.worker.core.calls import OpenCall, Outcome, failure
 from postroom.worker.core.command import Command, Phase
 from postroom.worker.core.decisions import GRANTS, granted, is_cancel, verdict
@@ -17,8 +17,8 @@ from postroom.worker.core.streaks import TOOL_STREAKS, GiveUp, GoOn, after_round
 from postroom.worker.loop import Continue, Plain, Turn, Wait
 from postroom.worker.model.base import CallDropped
 from postroom.worker.model.reply import Reply
-from postroom.worker.notes import by_id
-from postroom.worker.scene import Scene
+from postroom.worker.notes import by_id, has_moved
+from postroom.worker.scene import APPLIED, Scene
 from postroom.worker.tools.base import ToolContext
 from postroom.worker.tools.execute import execute
 
@@ -34,6 +34,7 @@ async def work(scene: Scene, ready: tuple[OpenCall, ...]) -> Turn:
         scene.pen.reach("tools_done")
         return await settle(scene, calls, (), None)
     tickets = tuple(call.ticket for call in calls if call.ticket and call.status is CallStatus.SUSPENDED)
+    keep_in_mind(scene, calls)
     await scene.close_step(scene.standing.messages)
     scene.pen.reach("before_suspend")
     return scene.turn(calls=calls, folds=False, then=Wait(WaitingReason.APPROVAL, tickets=tickets))
@@ -46,9 +47,12 @@ class Shift:
         self.scene = scene
         self.calls = by_id(scene.standing.calls)
         self.unwritten: set[str] = set()
+        applied: list[str] = scene.state[APPLIED]
+        self.applied = frozenset(applied)
+        self.starting = asyncio.Lock()
         for call in self.all():
-            if call.outcome and call.status in CALL_DONE:
-                scene.accept(call.outcome.command)
+            if call.outcome and call.id in self.applied:
+                scene.accept(Command(stop=call.outcome.command.stop))
 
     def all(self) -> tuple[OpenCall, ...]:
         """Every call, in the order of the answer."""
@@ -59,19 +63,27 @@ class Shift:
         scene = self.scene
         if scene.resumed:
             ready = tuple(call for call in map(self._taken_over, ready) if call.status not in CALL_DONE)
-        groups = segments(ready, scene.plan.parallel_safe, scene.plan.agent.behaviour.parallel)
+        groups = segments(self._unsettled(ready), scene.plan.parallel_safe, scene.plan.agent.behaviour.parallel)
         for place, group in enumerate(groups):
-            runnable = [call for call in [await self._opened(call) for call in group] if call.status not in CALL_DONE]
-            runnable = [call for call in runnable if call.status is not CallStatus.SUSPENDED]
+            opened = [await self._opened(call) for call in group if call.status not in CALL_DONE]
+            runnable = [call for call in opened if call.status not in (*CALL_DONE, CallStatus.SUSPENDED)]
             await self._journal()
-            if not runnable:
-                continue
-            await self._side_by_side(runnable)
-            self._merge(runnable)
+            if runnable:
+                await self._side_by_side(runnable)
+            self._merge(group)
             if self._interrupted(runnable):
-                for call in (call for later in groups[place + 1 :] for call in later):
+                for call in (call for later in groups[place + 1 :] for call in later if call.status not in CALL_DONE):
                     self._put(finished(scene, call, failure("interrupted", INTERRUPTED)))
                 return
+
+    def _unsettled(self, ready: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
+        """The calls to carry out and those that finished under a worker that died before their changes were kept."""
+        wanted = {call.id for call in ready}
+        return tuple(
+            call
+            for call in self.all()
+            if call.id in wanted or (call.status in CALL_DONE and call.id not in self.applied)
+        )
 
     def _interrupted(self, ran: list[OpenCall]) -> bool:
         one_by_one = self.scene.plan.agent.behaviour.parallel <= 1
@@ -100,7 +112,7 @@ class Shift:
             return self._put(finished(scene, call, failure("not_found", f"tool {call.name!r} not found")))
         # What was let through may have been forbidden since, by a rule or by what the calls before have changed.
         if intercept := await gated(scene, call):
-            return self._put(intercepted(scene, call, intercept))
+            return self._put(await intercepted(scene, call, intercept))
         if grants := granted(call, scene.now):
             scene.accept(Command((GRANTS.update(grants),)))
         started = CallStatus.RESUMING if call.status is CallStatus.SUSPENDED else CallStatus.RUNNING
@@ -108,7 +120,7 @@ class Shift:
 
     def _put(self, call: OpenCall) -> OpenCall:
         known = self.scene.pen.calls.get(call.id)
-        if known is None or known.status is not call.status or known.ticket != call.ticket:
+        if known is None or has_moved(call, known):
             self.unwritten.add(call.id)
         self.calls[call.id] = call
         return call
@@ -145,7 +157,9 @@ class Shift:
     async def _carried_out(self, call: OpenCall, state: State) -> Outcome:
         scene, stage, standing = self.scene, self.scene.stage, self.scene.standing
         tool = scene.plan.tools[call.name]
-        await stage.submit(Phase.BEFORE_TOOL_EXECUTE, call=call)
+        async with self.starting:  # in the order of the answer, however long a hook takes
+            await stage.submit(Phase.BEFORE_TOOL_EXECUTE, call=call)
+            seen = stage.state
         scene.pen.reach("tool_started")
 
         def tell(words: str) -> None:
@@ -169,11 +183,17 @@ class Shift:
         outcome = await execute(tool, call.arguments, context)
         scene.pen.reach("tool_finished")
         outcome = limited(outcome, tool.output_limit or scene.plan.agent.behaviour.output_limit)
-        wanted = await stage.collect(Phase.AFTER_TOOL_EXECUTE, call=call, outcome=outcome)
+        wanted = await stage.collect(Phase.AFTER_TOOL_EXECUTE, call=call, outcome=outcome, state=seen)
+        if grants := granted(call, scene.now):
+            # Journaled with the call, so that what was allowed for good outlives this worker.
+            wanted += Command((GRANTS.update(grants),))
         return replace(outcome, command=outcome.command + wanted) if wanted else outcome
 
-    def _merge(self, group: list[OpenCall]) -> None:
-        """Applies what calls that ran side by side changed, in the order of the answer; a clash is the later one's."""
+    def _merge(self, group: tuple[OpenCall, ...]) -> None:
+        """Applies what calls that ran side by side changed, in the order of the answer; a clash is the later one's.
+
+        Its status stays: the tool did its work, and the journal may say so already.
+        """
         scene = self.scene
         taken: list[tuple[object, ...]] = []
         for call in sorted((self.calls[each.id] for each in group), key=lambda each: each.index):
@@ -183,7 +203,7 @@ class Shift:
             try:
                 merged(scene.state, [*taken, updates])  # type: ignore[list-item]
             except MergeConflict as error:
-                self._put(replace(call, status=CallStatus.FAILED, outcome=failure(error.code, error.message)))
+                self._put(replace(call, outcome=failure(error.code, error.message)))
                 continue
             taken.append(updates)
             scene.accept(call.outcome.command)
@@ -194,6 +214,8 @@ async def settle(scene: Scene, calls: tuple[OpenCall, ...], before: tuple[Plain,
     results = tuple(result_message(call.id, call.outcome) for call in calls if call.outcome)
     outputs = {call.id: call.outcome.full for call in calls if call.outcome and call.outcome.full}
     follows = _patience(scene, calls)
+    if scene.state[APPLIED]:
+        scene.accept(Command((APPLIED.update([]),)))
     messages = (*before, *results, *_notes(reply, follows))
     end = ending(calls)
     if not end and (stop := scene.stage.stop or _stopped(follows)):
@@ -202,7 +224,10 @@ async def settle(scene: Scene, calls: tuple[OpenCall, ...], before: tuple[Plain,
         termination, result = end
         return await scene.finish(termination, messages, result, outputs=outputs)
     await scene.close_step((*scene.standing.messages, *messages))
-    return scene.turn(messages=messages, then=Continue(), agent=handoff(calls), outputs=outputs)
+    agent = handoff(calls)
+    if agent and agent != scene.plan.agent.id:
+        scene.leave()
+    return scene.turn(messages=messages, then=Continue(), agent=agent, outputs=outputs)
 
 
 def _patience(scene: Scene, calls: tuple[OpenCall, ...]) -> GoOn | GiveUp:

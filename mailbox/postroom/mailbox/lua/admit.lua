@@ -52,7 +52,8 @@ for _, each in ipairs(redis.call('ZRANGE', queue, 0, redis.call('ZRANK', queue, 
 end
 local wait = 0
 for name, limit in pairs(limits) do
-  if limit > 0 then wait = math.max(wait, math.ceil((wanted[name] - level[name]) * MINUTE / limit)) end
+  -- A thousandth of a millisecond is what adding fractions may cost, not somebody's turn.
+  if limit > 0 then wait = math.max(wait, math.ceil((wanted[name] - level[name]) * MINUTE / limit - 0.001)) end
 end
 
 if wait > 0 then

@@ -1,4 +1,4 @@
---@include thread hold
+--@include call thread hold
 -- Takes the thread for its head run. ARGV: clock, run, worker, lease, the worker's name for this activation or "". Raises
 -- the fence; the same activation asked for again, because the reply was lost, gets its own claim back. Returns all that
 -- the loop needs: {fence, lease_until, thread, run, calls, run state, thread state, unread mail, log from the last

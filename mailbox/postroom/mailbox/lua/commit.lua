@@ -1,4 +1,4 @@
---@include thread machines batch
+--@include call thread machines batch
 -- Writes one step of a running run. ARGV: clock, batch. Returns {"committed" | "again", arrivals}.
 if already_applied() then return arrivals('again') end
 local refusal = check_owner() or check_sections()

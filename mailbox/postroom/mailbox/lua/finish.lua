@@ -1,4 +1,4 @@
---@include thread hold machines doorbell moves batch
+--@include call thread hold machines doorbell moves batch
 -- Writes the last step and ends the run. ARGV: clock, batch, kind, code, message, then fields of the run_finish event.
 -- Returns {"finished" | "again", arrivals, next doorbell or false}, or {"continue", arrivals, false} when mail came in
 -- before a natural end: then the step is committed and the same run reads it.

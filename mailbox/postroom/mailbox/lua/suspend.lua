@@ -1,4 +1,4 @@
---@include thread hold machines doorbell moves batch
+--@include call thread hold machines doorbell moves batch
 -- Writes a step after which the run waits and gives its worker back. ARGV: clock, batch, reason, wake time or "", then
 -- fields of the run_waiting event. Returns {"waiting" | "again", arrivals}, or {"continue", arrivals} when what it would
 -- wait for, or a cancel, has arrived meanwhile: then the step is committed and the run goes on.

@@ -10,7 +10,8 @@ LoopError
 ├── WindowTooSmall            not even what must stay fits the model's window
 ├── EmptyReply                a model that says nothing, however often it is asked
 ├── OutputInvalid             a final answer of the wrong shape, however often it is repaired
-└── AgentMissing              a handoff to an agent nobody knows
+├── AgentMissing              a handoff to an agent nobody knows
+└── AgentRefused              a stored definition this worker cannot serve; another one may
 """
 
 from postroom.mailbox.errors import PostroomError
@@ -80,3 +81,10 @@ class AgentMissing(LoopError):
     """A handoff to an agent nobody knows."""
 
     code = "agent_not_found"
+
+
+class AgentRefused(LoopError):
+    """A stored definition this worker cannot serve; another one may."""
+
+    code = "agent_refused"
+    retryable = True

@@ -135,6 +135,8 @@ def _content(message: Plain, card: Card, names: Names) -> list[Plain]:
         result: Plain = {"type": "tool_result", "tool_use_id": _id(message["tool_call_id"])}
         if said := _said(message, card):
             result["content"] = said
+        if message.get("metadata", {}).get("error"):
+            result["is_error"] = True
         return [result]
     calls = [
         {"type": "tool_use", "id": _id(call["id"]), "name": names.safe(call["name"]), "input": _input(call)}

@@ -109,6 +109,8 @@ class RetrySpec(Contract):
 
 
 class _File(Contract):
+    """The file as it is written."""
+
     models: dict[str, ModelSpec] = Field(default_factory=dict)
     pools: dict[str, PoolSpec] = Field(default_factory=dict)
     retry: RetrySpec = Field(default_factory=RetrySpec)
@@ -139,10 +141,10 @@ def read(path: Path | None) -> Catalog:
         raise InvalidInput(f"POSTROOM_MODELS={path}: {error.strerror}") from None
     except ValueError as error:
         raise InvalidInput(f"POSTROOM_MODELS={path} is not TOML: {error}") from None
-    return catalog(found, f"POSTROOM_MODELS={path}")
+    return catalog(found)
 
 
-def catalog(data: Mapping[str, Any], where: str = "models") -> Catalog:
+def catalog(data: Mapping[str, Any], where: str = "POSTROOM_MODELS") -> Catalog:
     """A catalog from plain data."""
     try:
         found = _File.model_validate(data)

@@ -2,8 +2,9 @@
 
 import asyncio
 import importlib.util
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
 
@@ -22,6 +23,8 @@ from postroom.worker.model.errors import (
 
 # As many connections as there are answers under way; a hundred stay open for the next ones.
 _LIMITS = httpx.Limits(max_connections=None, max_keepalive_connections=100, keepalive_expiry=30.0)
+# It tells of every request at the level info, with its whole address; queries of addresses may be secret.
+logging.getLogger("httpx").setLevel(logging.WARNING)
 # A connection whose answer was read to its end can be used again; waiting longer for that end is not worth it.
 DRAIN_S = 0.2
 MOST_BYTES = 64 << 20
@@ -78,11 +81,15 @@ class Answer:
 
     async def read(self, spoken: bool) -> bytes | None:
         """The next bytes; before the model has spoken the clock of the first token runs, then that of idleness."""
-        clock = asyncio.get_running_loop().time
-        until, words = self._deadline(clock(), spoken)
-        with _translated(self._model, lambda: ModelTimeout(f"{self._model}: {words}"), begun=True):
-            async with asyncio.timeout_at(until):
+        now = asyncio.get_running_loop().time()
+        nearest = now + self._times.idle if spoken else self._began + self._times.first_token
+        try:
+            async with asyncio.timeout_at(min(nearest, self._began + self._times.total)):
                 return await anext(self._chunks, None)
+        except TimeoutError:
+            raise self._late(nearest, spoken) from None
+        except httpx.HTTPError as error:
+            raise _named(self._model, error, begun=True) from None
 
     async def whole(self) -> bytes:
         """The rest of it, at most as much as is reasonable."""
@@ -104,14 +111,12 @@ class Answer:
         except (TimeoutError, httpx.HTTPError):
             pass
 
-    def _deadline(self, now: float, spoken: bool) -> tuple[float, str]:
-        times, began = self._times, self._began
-        nearest = (
-            (now + times.idle, f"silent for {times.idle:g} s")
-            if spoken
-            else (began + times.first_token, f"no first token in {times.first_token:g} s")
-        )
-        return min(nearest, (began + times.total, f"no end of the answer in {times.total:g} s"))
+    def _late(self, nearest: float, spoken: bool) -> ModelTimeout:
+        times = self._times
+        if nearest > self._began + times.total:
+            return ModelTimeout(f"{self._model}: no end of the answer in {times.total:g} s")
+        waited = f"silent for {times.idle:g} s" if spoken else f"no first token in {times.first_token:g} s"
+        return ModelTimeout(f"{self._model}: {waited}")
 
 
 class Http:
@@ -142,28 +147,22 @@ class Http:
         client = self.client()
         began = asyncio.get_running_loop().time()
         waits = httpx.Timeout(None, connect=times.connect)
-        with _translated(model, lambda: ModelTimeout(f"{model}: no answer in {times.first_token:g} s"), begun=False):
+        try:
             request = client.build_request("POST", post.url, content=post.body, headers=post.headers, timeout=waits)
             async with asyncio.timeout_at(began + min(times.first_token, times.total)):
                 response = await client.send(request, stream=True)
+        except TimeoutError:
+            raise ModelTimeout(f"{model}: no answer in {times.first_token:g} s") from None
+        except (httpx.InvalidURL, httpx.HTTPError) as error:
+            raise _named(model, error, begun=False) from None
         try:
             yield Answer(response, model, times, began)
         finally:
             await response.aclose()
 
 
-@contextmanager
-def _translated(model: str, late: Callable[[], ModelError], begun: bool) -> Iterator[None]:
-    """Turns what httpx and the clocks raise inside into one of our errors, in one line without the request."""
-    try:
-        yield
-    except TimeoutError:
-        raise late() from None
-    except (httpx.InvalidURL, httpx.HTTPError) as error:
-        raise _named(model, error, begun) from None
-
-
 def _named(model: str, error: Exception, begun: bool) -> ModelError:
+    """What httpx raised as one of our errors, in one line without the request."""
     reason = " ".join(str(error).split()) or type(error).__name__
     match error:
         case httpx.ConnectTimeout() | httpx.PoolTimeout():

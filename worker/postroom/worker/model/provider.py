@@ -38,6 +38,11 @@ class Address:
             raise Unauthorized(f"{model}: the key in {self.key_variable} holds characters no key has; set it again")
         return found or None
 
+    def without_key(self, error: ModelError) -> ModelError:
+        """The error as it may be shown, whatever a provider repeats in it."""
+        key = self.environ.get(self.key_variable, "").strip()
+        return type(error)(error.message.replace(key, "…"), error.retry_after) if key else error
+
     def url(self, path: str) -> str:
         """The full address of an endpoint; a query of the base stays a query."""
         base, mark, query = self.base_url.partition("?")
@@ -82,7 +87,7 @@ class ProviderModel:
                 async for part in parts:
                     yield part
         except ModelError as error:
-            failure = error
+            failure = self._address.without_key(error)
         # Tokens are paid for even if the answer broke off.
         if heard.usage is not None:
             yield UsagePart(priced(heard.usage, self.limits))

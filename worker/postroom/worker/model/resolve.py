@@ -69,7 +69,8 @@ class Models:
         return self._known[name]
 
     async def close(self) -> None:
-        """Closes the connections to providers."""
+        """Closes the connections to providers, and the way to the fleet."""
+        self.gate.group = None
         await self._http.close()
 
     def _make(self, name: str, within: tuple[str, ...]) -> Model:

@@ -96,6 +96,8 @@ class Permission(Plugin):
         registrar.gate(_gate)
         registrar.hook(Phase.BEFORE_INFERENCE, _hide)
         registrar.hook(Phase.BEFORE_TOOL_EXECUTE, _remember)
+        # Once more with the outcome, which is journaled: a worker that dies takes along what hooks before it changed.
+        registrar.hook(Phase.AFTER_TOOL_EXECUTE, _remember)
 
 
 def _gate(context: HookContext) -> Intercept | None:

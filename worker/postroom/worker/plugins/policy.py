@@ -8,6 +8,7 @@ from typing import Any
 
 from postroom.worker.core.calls import Block, Intercept, Outcome, SetResult, failure
 from postroom.worker.core.command import Command, Effect, Phase
+from postroom.worker.core.step import DENIED
 from postroom.worker.plugins.asking import ask, to_be_used
 from postroom.worker.plugins.base import Gate, Hook, HookContext, Plugin, Registrar
 from postroom.worker.tools.base import Approval
@@ -117,7 +118,7 @@ def _gate(policy: Policy) -> Gate:
     async def gate(context: HookContext) -> Intercept | None:
         match await _verdict(policy, context):
             case Deny(reason, stop):
-                return Block(reason) if stop else SetResult(failure("denied", reason, rejected=True))
+                return Block(reason) if stop else SetResult(failure("denied", reason, **{DENIED: True}))
             case Replace(data, message):
                 return SetResult(Outcome("success", plain(data), message))
             case Approval() as approval:
