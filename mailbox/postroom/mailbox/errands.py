@@ -79,6 +79,23 @@ def errand(number: int, flat: Sequence[bytes], tries: int = 0, due: int = 0) -> 
     )
 
 
+def as_data(errand: Errand) -> Plain:
+    """An errand that is not in an outbox yet, as plain data."""
+    return {name: value for name in _OWN if (value := _plain(getattr(errand, name)))}
+
+
+def from_data(data: Plain) -> Errand:
+    """The errand of plain data."""
+    return Errand(**{**data, "kind": Kind(data["kind"])})
+
+
+def _plain(value: Any) -> Any:
+    return value.value if isinstance(value, Kind) else value
+
+
+_OWN = ("kind", "id", "to", "run", "body", "child", "code")
+
+
 def waiting(thread_id: str, count: int = 1000) -> Op[list[Any]]:
     """The errands of a thread as they lie in its outbox, oldest first: place and fields of each."""
     return Op(("XRANGE", keys.outbox(thread_id), "-", "+", "COUNT", count), list)

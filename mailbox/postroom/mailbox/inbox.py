@@ -83,3 +83,8 @@ def unread(thread_id: str, count: int = 100) -> Op[list[Mail]]:
     """Mail nobody has read yet."""
     command = ("XRANGE", keys.mailbox(thread_id), "-", "+", "COUNT", count)
     return Op(command, lambda reply: [mail(raw) for raw in reply])
+
+
+def at(thread_id: str, number: int) -> Op[bool]:
+    """Whether the mail of that number is still unread."""
+    return Op(("XRANGE", keys.mailbox(thread_id), f"{number}-0", f"{number}-0"), bool)

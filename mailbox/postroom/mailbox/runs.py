@@ -57,6 +57,13 @@ class Parent(Contract):
     depth: Annotated[int, Field(ge=1)] = 1
 
 
+class Budget(Contract):
+    """What a run may spend at most, on top of what its agent allows."""
+
+    max_tokens: Annotated[int, Field(gt=0)] | None = None
+    max_usd: Annotated[float, Field(gt=0)] | None = None
+
+
 class RunRequest(Contract):
     """What a caller asks for; ids and defaults are filled in before it is stored."""
 
@@ -75,6 +82,7 @@ class RunRequest(Contract):
     tenant: FreeId | None = None
     webhook: Webhook | None = None
     parent: Parent | None = None
+    budget: Budget | None = None
     overrides: dict[str, JsonValue] = Field(default_factory=dict)
     frontend_tools: Annotated[tuple[FrontendTool, ...], Field(max_length=128)] = ()
 

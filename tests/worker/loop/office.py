@@ -60,6 +60,7 @@ class Office:
         client = await connect_async(self.url)
         desk = self.desk = Desk(Group(client), self.app, self.settings, worker)
         left = nth
+        over: list[Any] = []
 
         def reach(point: str) -> None:
             nonlocal left
@@ -68,6 +69,10 @@ class Office:
             if point == die_at:
                 left -= 1
                 if left == 0:
+                    # Whatever is done on the side takes the whole process along.
+                    if asyncio.current_task() in desk.aside:
+                        over.append(asyncio.current_task())
+                        serving.cancel()
                     raise Died(point)
 
         desk.reach = reach
@@ -78,13 +83,13 @@ class Office:
             await serving
             await _sent_off(desk)
         except BaseException as error:
-            if not _died(error):
+            if not over and not _died(error):
                 raise
             # A dead process takes its tasks along, and its supervisor says so.
             others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             for task in others:
                 task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            await asyncio.gather(*others, *over, return_exceptions=True)
             fresh = await connect_async(self.url)
             group = Group(fresh)
             await group.run(watch.reclaim(thread, self.settings.max_attempts, worker))

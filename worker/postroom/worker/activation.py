@@ -312,6 +312,10 @@ def _request(run: Fields) -> Plain:
         request["tenant"] = tenant
     if deadline := _text(run, "deadline"):
         request["deadline"] = int(deadline)
+    request["queue"] = _text(run, "queue")
+    request["priority"] = int(run.get("priority", 128))
+    if "parent" in run:
+        request["parent"] = codec.decode(run["parent"])
     return request
 
 

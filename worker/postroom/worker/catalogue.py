@@ -9,6 +9,10 @@ from postroom.worker.model.resolve import resolve
 from postroom.worker.plan import Draft, Plan
 from postroom.worker.plugins.base import Plugin
 from postroom.worker.tools.base import Tool
+from postroom.worker.tools.send_message import message_receipt, recover_failed_messages, send_message
+
+# Tools that agents may name without anybody defining them.
+BUILT_IN: dict[str, Tool] = {tool.name: tool for tool in (send_message, message_receipt, recover_failed_messages)}
 
 
 class Catalogue:
@@ -43,7 +47,7 @@ class Catalogue:
             return None
         draft = Draft(agent, model, summariser)
         for tool in agent.tools:
-            found = self.tools.get(tool) if isinstance(tool, str) else tool
+            found = self.tools.get(tool) or BUILT_IN.get(tool) if isinstance(tool, str) else tool
             if found is None:
                 draft.problem(f"tool {tool!r} does not exist")
             else:

@@ -6,8 +6,10 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from postroom.dispatcher import AsyncDispatcher
 from postroom.dispatcher.driving import drive
 from postroom.dispatcher.errands import carry_out
 from postroom.mailbox import lock
@@ -76,6 +78,11 @@ class Desk:
     activations: "itertools.count[int]" = field(default_factory=itertools.count)
     aside: set["asyncio.Task[None]"] = field(default_factory=set)
     carrying: dict[str, bool] = field(default_factory=dict)
+
+    @cached_property
+    def dispatcher(self) -> AsyncDispatcher:
+        """A client on the connection of this process."""
+        return AsyncDispatcher.sharing(self.group, self.settings)
 
     async def claim(self, thread_id: str, run_id: str) -> tuple[lock.Claim, float] | None:
         """The thread and when we asked for it, or None when there is nothing to do for us."""

@@ -6,7 +6,7 @@ A turn is what one commit writes. A step is one turn, or several when it has too
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from postroom.mailbox.contracts import Termination, Ticket, Usage
 from postroom.mailbox.errands import Errand
@@ -14,6 +14,9 @@ from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
 from postroom.mailbox.log import Entry
 from postroom.worker.core.calls import OpenCall
 from postroom.worker.core.compaction import Summary
+
+if TYPE_CHECKING:
+    from postroom.dispatcher import AsyncDispatcher
 
 Plain = dict[str, Any]
 NATURAL_END = Termination(kind=TerminationKind.NATURAL_END)
@@ -71,6 +74,11 @@ class Pen(Protocol):
 
     step_open: bool
     calls: dict[str, OpenCall]
+
+    @property
+    def dispatcher(self) -> "AsyncDispatcher":
+        """A client on the worker's own connection, for tools and plugins."""
+        ...
 
     def tell(self, event: Plain) -> None:
         """Shows an event to whoever follows the run: within 30 ms, or with the next commit if that is sooner."""

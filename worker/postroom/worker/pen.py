@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from postroom.dispatcher import AsyncDispatcher
 from postroom.mailbox import commit
 from postroom.mailbox.commit import Arrivals, Batch
 from postroom.mailbox.errors import FenceLost
@@ -48,6 +49,11 @@ class Pen:
         self._writing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._background: set[asyncio.Task[None]] = set()
+
+    @property
+    def dispatcher(self) -> AsyncDispatcher:
+        """A client on the worker's own connection, for tools and plugins."""
+        return self.desk.dispatcher
 
     def tell(self, event: Plain) -> None:
         """Shows an event; the start and the end of a step are remembered, so that each start gets one end."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from postroom.mailbox.contracts import Termination
+from postroom.mailbox.errands import Errand
 from postroom.worker.core import actions
 from postroom.worker.core.calls import Intercept, OpenCall, strongest
 from postroom.worker.core.command import NOTHING, Action, Command, Effect, Phase, compatible, together
@@ -43,6 +44,7 @@ class Stage:
         self.about = about
         self.stop: Termination | None = None
         self.effects: list[Effect] = []
+        self.errands: list[Errand] = []
         self.excluded: set[str] = set()
         self.only: set[str] | None = None
         self.override: Plain = {}
@@ -89,6 +91,7 @@ class Stage:
             self._check(command)
             self.state = self.state.apply(command.updates)
             self.effects += command.effects
+            self.errands += command.errands
             self.stop = self.stop or command.stop
             if command.actions:
                 waiting = [*self.state[SCHEDULED], *([a.phase.value, a.key, a.payload] for a in command.actions)]

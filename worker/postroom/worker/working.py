@@ -179,6 +179,9 @@ class Shift:
             call.decision,
             call.ticket,
             tell,
+            standing.request,
+            tuple((each.id, each.name) for each in self.all()),
+            scene.pen.dispatcher,
         )
         outcome = await execute(tool, call.arguments, context)
         scene.pen.reach("tool_finished")
