@@ -11,9 +11,9 @@ from typing import Any
 
 from postroom.dispatcher import reports
 from postroom.dispatcher.plans import Plan, all_of, one
-from postroom.mailbox import errands, inbox, lane, watch
+from postroom.mailbox import errands, inbox, lane, records, watch
 from postroom.mailbox.connect import LOST_CONNECTION
-from postroom.mailbox.contracts import Letter, RunRequest, parse
+from postroom.mailbox.contracts import Letter, RunRecord, RunRequest, parse
 from postroom.mailbox.errands import Errand, Kind
 from postroom.mailbox.errors import NotFound, PostroomError
 from postroom.mailbox.ops import Op
@@ -66,6 +66,8 @@ def _rounds(settings: Settings, thread: str, found: list[Errand], now: int, ende
         for head, outcome in zip(heads, outcomes, strict=True):
             if not isinstance(outcome, BaseException) or isinstance(outcome, _MOOT.get(head.kind, ())):
                 done.append(head.number)
+                if head.kind is Kind.REPORT and not isinstance(outcome, BaseException):
+                    yield from _bubble(thread, head)
                 if isinstance(outcome, lane.Cancelled) and outcome.outcome == "cancelled":
                     ended.append(head.to)
                 continue
@@ -121,6 +123,17 @@ _VERBS: dict[Kind, Callable[[Settings, Errand, list[Any]], Op[Any] | None]] = {
     Kind.CANCEL: _cancel,
     Kind.REPORT: reports.reported,
 }
+
+
+def _bubble(thread: str, errand: Errand) -> Plan[None]:
+    """What a child waits for is shown to all above its parent, too: somewhere up there is a person."""
+    known = yield reports.facts(thread, errand)
+    told = reports.waiting_event(known)
+    while told:
+        (record,) = yield [records.get_run(told.parent.thread_id, told.parent.run_id)]
+        told = told.above(record) if isinstance(record, RunRecord) else None
+        if told:
+            yield [told.relay()]
 
 
 def _disappoint(settings: Settings, errand: Errand, error: BaseException) -> Plan[None]:

@@ -1,6 +1,7 @@
 """What a parent hears of its child: the answer to the call that waits for it, mail to its thread, or an event."""
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 from postroom.mailbox import approvals, inbox, journal, keys, records, relay
@@ -60,7 +61,7 @@ def reported(settings: Settings, errand: Errand, known: list[Any]) -> Op[Any] | 
         return None
     event = events[0].event if events else {"type": TERMINAL}
     if event["type"] != TERMINAL:
-        return _told(record, record.parent, event)
+        return Told(record.parent, _shown_above(record, event)).relay()
     return _finished(settings, record.parent, record.run_id, _result(record, event))
 
 
@@ -104,12 +105,34 @@ def _shown(kind: str, result: Plain) -> Plain:
     return {"result": result} if kind == "completed" else {"error": result.get("error", ""), "result": result}
 
 
-def _told(record: RunRecord, parent: Parent, event: Plain) -> Op[Any]:
-    return relay.relay(
-        parent.thread_id,
-        parent.run_id,
-        [relay.child_event(record.run_id, record.thread_id, record.agent, parent.call_id, event)],
-    )
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event of a run below, on its way up to `parent`."""
+
+    parent: Parent
+    event: Plain
+
+    def relay(self) -> Op[Any]:
+        """Tells it to the followers of the parent."""
+        return relay.relay(self.parent.thread_id, self.parent.run_id, [self.event])
+
+    def above(self, record: RunRecord) -> "Told | None":
+        """The same one level up, if somebody listens there."""
+        return Told(record.parent, self.event) if record.parent and record.parent.reports else None
+
+
+def waiting_event(known: list[Any]) -> Told | None:
+    """What a run waits for, as its parent was told; nothing when it does not wait."""
+    record, events = known
+    if not isinstance(record, RunRecord) or not record.parent or not isinstance(events, list) or not events:
+        return None
+    event = events[0].event
+    return None if event["type"] == TERMINAL else Told(record.parent, _shown_above(record, event))
+
+
+def _shown_above(record: RunRecord, event: Plain) -> Plain:
+    call_id = record.parent.call_id if record.parent else None
+    return relay.child_event(record.run_id, record.thread_id, record.agent, call_id, event)
 
 
 def task_mail(parent: Parent, task_id: str, mail_id: str, kind: str, about: Plain) -> Letter:

@@ -13,7 +13,6 @@ Plain = dict[str, Any]
 SHOWN = frozenset(
     {
         "run_start",
-        "run_waiting",
         "text_delta",
         "tool_call_start",
         "tool_call_ready",

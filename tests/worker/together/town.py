@@ -28,11 +28,12 @@ class Town(Office):
         thread, run = json.loads(data)[2]
         return thread, run
 
-    def work(self, die_at: str = "", nth: int = 1) -> int:
-        """Answers doorbells until there are none; how often a worker died (once at most)."""
+    def work(self, die_at: str = "", nth: int = 1, bells: int = 10_000) -> int:
+        """Answers doorbells until there are none, or so many; how often a worker died (once at most)."""
         deaths = 0
         before = len(self.points)
-        while bell := self.next_bell():
+        while bells and (bell := self.next_bell()):
+            bells -= 1
             thread, run = bell
             self.served.append(run)
             left = nth - self.points[before:].count(die_at)
@@ -56,9 +57,10 @@ class Town(Office):
         return [name for name in named if client.hget(keys.thread(name), "queue") == self.thread.encode()]
 
     def runs(self) -> dict[str, Any]:
-        """All runs of this town."""
-        found = self.dispatcher.list_runs(limit=200).items
-        return {run.run_id: run for run in found if run.queue == self.thread}
+        """All runs of this town: those that were served, and those that wait for it."""
+        client: Any = self.dispatcher.client
+        waiting = [job.decode().rpartition("-")[0] for job in client.lrange(f"rq:queue:{self.thread}", 0, -1)]
+        return {run: self.record(run) for run in dict.fromkeys([*self.served, *waiting])}
 
     def tool_results(self, thread: str = "") -> list[Any]:
         """What tools gave back, as the model reads it."""

@@ -9,6 +9,8 @@ from postroom.worker.model.resolve import resolve
 from postroom.worker.plan import Draft, Plan
 from postroom.worker.plugins.base import Plugin
 from postroom.worker.tools.base import Tool
+from postroom.worker.tools.children import Nursery
+from postroom.worker.tools.delegate import delegate
 from postroom.worker.tools.send_message import message_receipt, recover_failed_messages, send_message
 
 # Tools that agents may name without anybody defining them.
@@ -26,6 +28,7 @@ class Catalogue:
         problems: list[str],
     ) -> None:
         self.models = dict(models)
+        self.described: dict[str, str] = {}
         self.tools: dict[str, Tool] = {}
         self.plugins: dict[str, Plugin] = {}
         for tool in tools:
@@ -58,6 +61,9 @@ class Catalogue:
                 draft.problem(f"plugin {plugin!r} does not exist")
             else:
                 draft.add_plugin(known)
+        nursery = Nursery(agent.behaviour, tuple(agent.stop))
+        for name in agent.delegates:
+            draft.add_tool(delegate(name, self.described.get(name, ""), nursery), f"its delegate {name!r}")
         plan = draft.plan()
         problems += draft.problems
         return None if draft.problems else plan

@@ -5,6 +5,7 @@ import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ from postroom.dispatcher.errands import carry_out
 from postroom.mailbox import lock
 from postroom.mailbox.commit import Owner
 from postroom.mailbox.connect import LOST_CONNECTION
-from postroom.mailbox.errors import NothingToDo
+from postroom.mailbox.errors import NothingToDo, PostroomError
 from postroom.mailbox.group import Group
+from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
 from postroom.worker.patience import persist
 
@@ -117,6 +119,11 @@ class Desk:
         task = asyncio.ensure_future(_carried_out(effect))
         self.aside.add(task)
         task.add_done_callback(self.aside.discard)
+
+    async def hint(self, op: Op[Any]) -> None:
+        """Sends what may be lost."""
+        with suppress(*LOST_CONNECTION, PostroomError):
+            await self.group.run(op)
 
     def carry(self, thread_id: str) -> None:
         """Carries out what a thread owes to others, on the side; once more if more comes meanwhile."""

@@ -121,7 +121,8 @@ class Turn:
 
     A turn that `folds` stores what had arrived; while calls are open that must wait, since nothing may stand between a
     call and its result. `calls` are those still open afterwards. State is given as the values that changed. `errands`
-    are owed to other threads with the commit itself; `effects` are carried out once it is through.
+    are owed to other threads with the commit itself; `closed` are children that the run has heard the last of;
+    `effects` are carried out once the commit is through.
     """
 
     messages: tuple[Plain, ...] = ()
@@ -138,6 +139,7 @@ class Turn:
     thread_state: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
     errands: tuple[Errand, ...] = ()
+    closed: tuple[str, ...] = ()
     effects: tuple[Callable[[], Awaitable[None]], ...] = ()
     memory: "Memory | None" = None
 

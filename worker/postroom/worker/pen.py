@@ -44,6 +44,8 @@ class Pen:
         self.step = step
         self.step_open = step_open
         self.calls: dict[str, OpenCall] = {}
+        # Shows what was told to whoever follows the parent of this run, if it has one that listens.
+        self.relay: Callable[[list[Plain]], None] | None = None
         self._told: list[Plain] = []
         self._phase_written = self._phase()
         self._writing = asyncio.Lock()
@@ -111,6 +113,8 @@ class Pen:
             reply = await self.send(fill(batch))
             self.number += 1
             self._phase_written = phase
+            if self.relay:
+                self.relay(told)
             if isinstance(reply, Arrivals) and reply.outbox:
                 self.desk.carry(self.active.owner.thread_id)
             return reply

@@ -33,14 +33,22 @@ def answered(decision: Decision, ticket: Ticket) -> Outcome:
     """The outcome of a call whose child has ended, or in whose child's place somebody has answered."""
     child, result = ticket.id.removeprefix(PREFIX), decision.result
     if decision.id != child or not isinstance(result, dict):
-        stops = Errand(Kind.CANCEL, child, child, child, code="parent_answered")
-        return Outcome("success", result, metadata={CHILD: child}, command=Command(errands=(stops,)))
+        return Outcome("success", result, metadata={CHILD: child}, command=_stopped(child))
     data = {name: value for name, value in result.items() if name != USAGE}
     metadata = {CHILD: child, USAGE: result.get(USAGE) or {}}
     if result.get("status") == "completed":
         return Outcome("success", data, metadata=metadata)
     words = f"{result.get('agent_id')} {result.get('status')}: {result.get('error') or 'no reason given'}"
     return Outcome("error", data, words, metadata)
+
+
+def recalled(call: OpenCall) -> Command:
+    """Nobody waits for the child of this call any more."""
+    return _stopped(child_of(call))
+
+
+def _stopped(child: str) -> Command:
+    return Command(errands=(Errand(Kind.CANCEL, child, child, child, code="parent_answered"),))
 
 
 def spent(calls: Iterable[OpenCall]) -> Usage:
