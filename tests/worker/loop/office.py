@@ -75,6 +75,7 @@ class Office:
         client = await connect_async(self.url)
         desk = self.desk = Desk(Group(client), self.app, self.settings, worker)
         left = nth
+        over: list[Any] = []
 
         def reach(point: str) -> None:
             nonlocal left
@@ -83,6 +84,10 @@ class Office:
             if point == die_at:
                 left -= 1
                 if left == 0:
+                    # Whatever is done on the side takes the whole process along.
+                    if asyncio.current_task() in desk.aside:
+                        over.append(asyncio.current_task())
+                        serving.cancel()
                     raise Died(point)
 
         desk.reach = reach
@@ -91,14 +96,15 @@ class Office:
             if beside:
                 await beside(desk)
             await serving
+            await _sent_off(desk)
         except BaseException as error:
-            if not _died(error):
+            if not over and not _died(error):
                 raise
             # A dead process takes its tasks along, and its supervisor says so.
             others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             for task in others:
                 task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            await asyncio.gather(*others, *over, return_exceptions=True)
             if noticed:
                 ops.run(self.dispatcher.client, watch.reclaim(thread, self.settings.max_attempts, worker))
             return True
@@ -148,6 +154,14 @@ class Office:
     def words(self) -> list[tuple[str, str]]:
         """Who said what."""
         return [(message["role"], text(message)) for message in self.log()]
+
+
+async def _sent_off(desk: Desk) -> None:
+    """What the worker does on the side; it may die over that, too."""
+    while desk.aside:
+        done, _ = await asyncio.wait(desk.aside)
+        for task in done:
+            task.result()
 
 
 def _died(error: BaseException) -> bool:

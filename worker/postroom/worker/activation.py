@@ -8,9 +8,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
-from postroom.mailbox import codec, commit, lock, records
+from postroom.mailbox import codec, commit, lock, records, relay
 from postroom.mailbox import log as thread_log
 from postroom.mailbox.commit import Arrivals, Batch, Owner
 from postroom.mailbox.contracts import Termination, Usage
@@ -77,6 +78,8 @@ class Activation:
         self.memory: Memory | None = None
         self.begun = False
         self.pen = Pen(desk, active, int(run["commits"]) + 1, self.step, bool(phase))
+        if self.request.get("parent", {}).get("reports"):
+            self.pen.relay = self._relay
         self.calls = notes.open_calls(claim.calls, self.asked.message if self.asked else None)
         self.pen.calls = notes.by_id(self.calls)
         # The server's clock as of the claim, so that a retry is not early or late by how wrong our own is.
@@ -114,6 +117,16 @@ class Activation:
     def _no_agent(self) -> str:
         known = ", ".join(sorted(self.desk.app.agents)) or "none"
         return f"this worker has no agent {self.agent!r}; it knows {known}"
+
+    def _relay(self, told: list[Plain]) -> None:
+        """Shows events of this run in its parent's journal: a hint, so nobody waits for it and it may be lost."""
+        parent, owner, settings = self.request["parent"], self.owner, self.desk.settings
+        about = (owner.run_id, owner.thread_id, self.agent, parent.get("call_id"))
+        events = [relay.child_event(*about, event) for event in told if event["type"] in relay.SHOWN]
+        if events:
+            limits = settings.max_events, settings.max_body_bytes
+            op = relay.relay(parent["thread_id"], parent["run_id"], events, *limits)
+            self.desk.send_off(partial(self.desk.hint, op))
 
     async def _changed(self) -> bool:
         """Whether the thread's state was changed by somebody else; then it is read again."""
@@ -232,6 +245,9 @@ class Activation:
         if turn.agent:
             batch.run_fields["agent_now"] = turn.agent
             batch.thread_fields["agent"] = turn.agent
+        for errand in turn.errands:
+            batch.send(errand)
+        batch.children_dropped += turn.closed
         for call_id, output in turn.outputs.items():
             batch.keep_output(call_id, output)
         for name, value in turn.run_state.items():
@@ -316,6 +332,10 @@ def _request(run: Fields) -> Plain:
         request["tenant"] = tenant
     if deadline := _text(run, "deadline"):
         request["deadline"] = int(deadline)
+    request["queue"] = _text(run, "queue")
+    request["priority"] = int(run.get("priority", 128))
+    if "parent" in run:
+        request["parent"] = codec.decode(run["parent"])
     return request
 
 

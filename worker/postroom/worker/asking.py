@@ -5,10 +5,11 @@ from dataclasses import replace
 from typing import Any
 
 from postroom.mailbox.contracts import Termination
-from postroom.mailbox.lifecycle import CALL_DONE, TerminationKind, WaitingReason
+from postroom.mailbox.lifecycle import CALL_DONE, TerminationKind
 from postroom.mailbox.runs import spent
 from postroom.worker.admission import admit
 from postroom.worker.core.command import Command, Phase
+from postroom.worker.core.delegation import policies, reason
 from postroom.worker.core.errors import OutputInvalid
 from postroom.worker.core.output import Refused, checked
 from postroom.worker.core.step import WaitForDecisions, next_move
@@ -123,7 +124,8 @@ def _count(scene: Scene, reply: Reply) -> None:
 
 
 def _stop(scene: Scene, reply: Reply) -> Termination | None:
-    return _stopped(first_stop(scene.plan.stops, scene.state[RUN_STATS], reply, now_ms()))
+    stops = (*scene.plan.stops, *policies(scene.standing.request))
+    return _stopped(first_stop(stops, scene.state[RUN_STATS], reply, now_ms()))
 
 
 def _stopped(verdict: Verdict) -> Termination | None:
@@ -140,7 +142,7 @@ async def _call(scene: Scene, asked: Asked, reply: Reply) -> Turn:
         case WaitForDecisions(tickets):
             await scene.close_step((*asked.seen, message))
             scene.pen.reach("before_suspend")
-            waits = Wait(WaitingReason.APPROVAL, tickets=tickets)
+            waits = Wait(reason(tickets), tickets=tickets)
             return scene.turn(messages=(message,), calls=calls, then=waits)
         case _:
             return scene.turn(messages=(message,), calls=calls)

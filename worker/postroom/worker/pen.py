@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from postroom.dispatcher import AsyncDispatcher
 from postroom.mailbox import commit
 from postroom.mailbox.commit import Arrivals, Batch
 from postroom.mailbox.errors import BodyTooLarge, FenceLost
@@ -45,11 +46,18 @@ class Pen:
         self.step = step
         self.step_open = step_open
         self.calls: dict[str, OpenCall] = {}
+        # Shows what was told to whoever follows the parent of this run, if it has one that listens.
+        self.relay: Callable[[list[Plain]], None] | None = None
         self._told: list[Plain] = []
         self._phase_written = self._phase()
         self._writing = asyncio.Lock()
         self._timer: asyncio.Handle | None = None
         self._background: set[asyncio.Task[None]] = set()
+
+    @property
+    def dispatcher(self) -> AsyncDispatcher:
+        """A client on the worker's own connection, for tools and plugins."""
+        return self.desk.dispatcher
 
     def tell(self, event: Plain) -> None:
         """Shows an event; the start and the end of a step are remembered, so that each start gets one end."""
@@ -102,13 +110,17 @@ class Pen:
                 batch.run_fields["phase"] = phase
             # What cannot be written at all takes nothing along: the events leave with what is written instead.
             op = fill(batch)
-            self._told = []
+            told, self._told = self._told, []
             if self._timer:
                 self._timer.cancel()
                 self._timer = None
             reply = await self.send(op)
             self.number += 1
             self._phase_written = phase
+            if self.relay:
+                self.relay(told)
+            if isinstance(reply, Arrivals) and reply.outbox:
+                self.desk.carry(self.active.owner.thread_id)
             return reply
 
     def _show(self, event: Plain, batch: Batch) -> None:
