@@ -89,9 +89,8 @@ def approved(client: Dispatcher) -> bool:
     until = time.monotonic() + 20
     while not (mail := client.unread("order 7")) and time.monotonic() < until:
         time.sleep(0.02)
-    told(
-        f"   A third agent writes to it meanwhile: {[each.message['content'][0]['text'] for each in mail]}, unread so far."
-    )
+    words = [each.message["content"][0]["text"] for each in mail]
+    told(f"   A third agent writes to it meanwhile, unread so far: {words}")
     yes = answered(question)
     client.decide(run_id, call.call_id, "allow_once" if yes else "deny", by="you")
     print(f"   {'Yes' if yes else 'No'}. support: ", end="", flush=True)
