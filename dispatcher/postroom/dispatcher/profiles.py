@@ -1,4 +1,4 @@
-"""Plans about profiles: what is remembered of users, agents and threads, for tools, plugins and other services alike."""
+"""Plans about profiles: what is remembered of users, agents and threads, for tools, plugins and other services."""
 
 from typing import Any
 

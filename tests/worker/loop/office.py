@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from postroom.dispatcher import Dispatcher
 from postroom.mailbox import codec, keys, ops, records, watch
@@ -33,7 +33,7 @@ class Office:
         self.points: list[str] = []
         self.look: Callable[[str], None] = lambda _: None
 
-    def __enter__(self) -> "Office":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
