@@ -176,6 +176,8 @@ def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[st
         "dead",
         "webhooks",
         "agents",
+        "fork",
+        "replay",
         "stats",
         "inspect",
         "doctor",

@@ -10,7 +10,8 @@ import pytest
 from postroom.mailbox import agents, keys
 from postroom.mailbox.errors import NotFound
 from postroom.mailbox.specs import AgentSpec
-from tests.worker.fleet import Child, Fleet, until
+from tests.waiting import until
+from tests.worker.fleet import Child, Fleet
 
 
 class Shop:

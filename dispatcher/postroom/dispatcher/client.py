@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from postroom.dispatcher import agents, errands, following, listings, plans, profiles, receipts
+from postroom.dispatcher import agents, errands, following, forking, listings, plans, profiles, receipts
 from postroom.dispatcher.driving import drive
 from postroom.dispatcher.following import Stream
 from postroom.dispatcher.plans import Plan
@@ -74,6 +74,7 @@ class Dispatcher:
     redeliver = _sync(plans.redeliver)
     drop_delivery = _sync(plans.drop_delivery)
     delete_thread = _sync(plans.delete_thread)
+    fork = _sync(forking.fork)
     carry_out = _sync(errands.carry_out)
     receipt = _sync(receipts.receipt)
     get_profile = _sync(profiles.get_profile)
@@ -172,6 +173,7 @@ class AsyncDispatcher:
     redeliver = _async(plans.redeliver)
     drop_delivery = _async(plans.drop_delivery)
     delete_thread = _async(plans.delete_thread)
+    fork = _async(forking.fork)
     carry_out = _async(errands.carry_out)
     receipt = _async(receipts.receipt)
     get_profile = _async(profiles.get_profile)

@@ -31,7 +31,7 @@ def parser() -> tuple[argparse.ArgumentParser, Any]:
     shared.add_argument("--json", action="store_true", help="answer in JSON, one value per line")
     shared.add_argument("--verbose", action="store_true", help="log what happens")
     verbs = _Verbs(root.add_subparsers(required=True, metavar="command"), shared)
-    for add in (_add_submit, _add_tail, _add_control, _add_mail, views.add):
+    for add in (_add_submit, _add_tail, _add_control, _add_mail, _add_fork, views.add):
         add(verbs)
     return root, verbs
 
@@ -200,4 +200,32 @@ def _send(given: argparse.Namespace) -> int:
     with client_of(given) as client:
         done = client.send(given.thread, given.text, mail_id=given.id, sender=given.sender, agent=given.agent)
     say(given, done, f"{done.outcome} as number {done.number}, for run {done.run_id}")
+    return 0
+
+
+def _add_fork(verbs: _Verbs) -> None:
+    fork = verbs.add_parser("fork", help="begin a new thread from any point of another one")
+    fork.add_argument("thread")
+    fork.add_argument("--at", type=int, help="the last sequence number to take over (default: all)")
+    fork.add_argument("--run", dest="run_id", metavar="RUN", help="take over up to the end of this run")
+    fork.add_argument("--step", type=int, help="take over up to the end of this step of the run")
+    fork.add_argument("--to", help="the new thread's id (default: a new one)")
+    fork.add_argument("--agent", help="who serves it (default: as before)")
+    fork.add_argument("--grants", action="store_true", help="take along what was allowed for good by then")
+    fork.set_defaults(run=_fork)
+
+
+def _fork(given: argparse.Namespace) -> int:
+    with client_of(given) as client:
+        done = client.fork(
+            given.thread,
+            at=given.at,
+            run=given.run_id,
+            step=given.step,
+            to=given.to,
+            agent=given.agent,
+            grants=given.grants,
+        )
+    words = f"{done.messages} messages up to {done.at}, state: {done.state}"
+    say(given, done, f"{done.outcome} {done.thread_id} from {done.parent}: {words}")
     return 0

@@ -10,6 +10,7 @@ from postroom.mailbox.ops import Fields, Op, hash_fields
 
 # Fields stored as a body; everything else is plain text.
 _BODIES = frozenset({"request", "parent", "usage", "output"})
+_THREAD_BODIES = frozenset({"usage"})
 
 
 def run_record(thread_id: str, run_id: str, fields: Fields) -> RunRecord:
@@ -23,7 +24,7 @@ def run_record(thread_id: str, run_id: str, fields: Fields) -> RunRecord:
 
 def thread_record(thread_id: str, fields: Fields) -> ThreadRecord:
     """A thread from its hash."""
-    return parse(ThreadRecord, {**_plain(fields, _BODIES), "thread_id": thread_id})
+    return parse(ThreadRecord, {**_plain(fields, _THREAD_BODIES), "thread_id": thread_id})
 
 
 def call_records(fields: Fields) -> list[CallRecord]:

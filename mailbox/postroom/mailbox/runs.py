@@ -132,8 +132,14 @@ class Usage(Contract):
     cost_usd: float = 0.0
 
     def __add__(self, other: "Usage") -> "Usage":
-        pairs = zip(self.model_dump().items(), other.model_dump().values(), strict=True)
-        return Usage(**{name: mine + theirs for (name, mine), theirs in pairs})
+        # Both were checked when they were made; this runs in every step.
+        theirs = other.__dict__
+        return Usage.model_construct(**{name: value + theirs[name] for name, value in self.__dict__.items()})
+
+
+def spent(usage: Usage) -> dict[str, Any]:
+    """What was spent, as plain data; what was not is left out."""
+    return {name: value for name, value in usage.__dict__.items() if value}
 
 
 class RunRecord(Contract):
@@ -179,6 +185,7 @@ class ThreadRecord(Contract):
 
     thread_id: ThreadId
     agent: str = "default"
+    queue: str = "default"
     open: RunId | None = None
     last: RunId | None = None
     epoch: int = 0
@@ -188,6 +195,7 @@ class ThreadRecord(Contract):
     created: int = 0
     updated: int = 0
     parent: str | None = None
+    forked_at: int | None = None
     usage: Usage = Usage()
 
 

@@ -31,6 +31,7 @@ NAMES: Final = (
     "spend",
     "redeliver",
     "delete",
+    "fork",
     "put_agent",
     "drop_agent",
     "admit",

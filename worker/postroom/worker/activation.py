@@ -19,6 +19,7 @@ from postroom.mailbox.errors import FenceLost, PostroomError
 from postroom.mailbox.lifecycle import TerminationKind
 from postroom.mailbox.log import Entry
 from postroom.mailbox.ops import Fields, Op
+from postroom.mailbox.runs import spent
 from postroom.worker import notes
 from postroom.worker.desk import Active, Desk
 from postroom.worker.loop import Finish, Loop, Memory, Plain, Standing, Turn, Wait
@@ -92,8 +93,12 @@ class Activation:
             await self._end(Termination(kind=TerminationKind.ERROR, code="agent_not_found", message=self._no_agent()))
             return
         try:
+            served = self.agent
             while await self._turn(loop):
-                pass
+                if self.agent != served:
+                    served = self.agent
+                    # Nobody to go on with it: whoever handed it over says so.
+                    loop = await self.desk.loop(served, self.config, self.step > 0) or loop
         except FenceLost:
             raise
         except PostroomError as error:
@@ -232,8 +237,9 @@ class Activation:
         batch.clear_calls = bool(self.calls) and not turn.calls
         self.pen.note(batch, turn.calls)
         if turn.usage:
-            batch.run_fields["usage"] = codec.encode((self.usage + turn.usage).as_dict())
-            batch.thread_fields["usage"] = codec.encode((self.thread_usage + turn.usage).as_dict())
+            self.usage, self.thread_usage = self.usage + turn.usage, self.thread_usage + turn.usage
+            batch.run_fields["usage"] = codec.encode(spent(self.usage))
+            batch.thread_fields["usage"] = codec.encode(spent(self.thread_usage))
         if turn.config:
             batch.run_fields["config"] = turn.config
         if turn.agent:
@@ -278,8 +284,6 @@ class Activation:
         if isinstance(turn.then, Wait):
             await self._look_again()
         self.mail = arrivals.mail
-        if turn.usage:
-            self.usage, self.thread_usage = self.usage + turn.usage, self.thread_usage + turn.usage
         self.config = turn.config or self.config
         self.agent = turn.agent or self.agent
         self.run_state = {**self.run_state, **turn.run_state} if turn.run_state else self.run_state
@@ -308,6 +312,8 @@ class Activation:
         await self.pen.write(fill)
 
     async def _fail(self, error: Exception) -> None:
+        # Whoever follows the run sees where it began, even if no attempt ever comes to a commit.
+        await self.pen.flush()
         wait = min(FIRST_RETRY_MS * 2 ** max(self.attempts - 1, 0), LONGEST_RETRY_MS)
         at = int(time.time() * 1000) + self.clock_ahead + wait
         failure = lock.Failure(at, self.desk.settings.max_attempts)

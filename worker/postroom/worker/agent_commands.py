@@ -14,6 +14,7 @@ from postroom.dispatcher.terminal import table
 from postroom.mailbox.contract import parse
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.specs import AgentSpec
+from postroom.worker.app import load
 
 
 def add(verbs: Any) -> None:
@@ -77,8 +78,6 @@ def _put(given: argparse.Namespace, client: Dispatcher) -> None:
 
 def _check(place: str, spec: AgentSpec, client: Dispatcher) -> None:
     """Whether an app could serve it, found out before any worker has to refuse it."""
-    from postroom.worker.app import load
-
     app = load(place)
     app.resolve(spec, {*app.agents, spec.id, *(each.agent for each in client.list_agents())})
 

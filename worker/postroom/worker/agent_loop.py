@@ -1,5 +1,7 @@
 """The agent loop: asks the model while no call is open, carries calls out while some are, waits when none may go on."""
 
+from typing import Protocol
+
 from postroom.mailbox.contracts import Termination
 from postroom.mailbox.lifecycle import TerminationKind
 from postroom.worker.asking import ask
@@ -7,15 +9,22 @@ from postroom.worker.core.delegation import reason
 from postroom.worker.core.step import CallModel, RunTools, WaitForDecisions, next_move
 from postroom.worker.loop import Finish, Pen, Standing, Turn, Wait
 from postroom.worker.plan import Plan, with_frontend_tools
-from postroom.worker.registry import Registry
 from postroom.worker.scene import Memory, Scene
 from postroom.worker.working import work
+
+
+class Plans(Protocol):
+    """Where plans are found: the registry, or what stands for it in a replay."""
+
+    async def find(self, agent: str, pinned: str = "") -> Plan | None:
+        """The plan of an agent, in the version a run began with."""
+        ...
 
 
 class AgentLoop:
     """Serves runs of every agent the registry knows; where a run stands decides what it does, and nothing else."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Plans) -> None:
         self.registry = registry
 
     async def step(self, standing: Standing, pen: Pen) -> Turn:

@@ -1,4 +1,4 @@
-"""The commands that run processes: `up`, `worker`, `dispatcher`, `server`. The others are added from where they are."""
+"""The commands that run processes or an app: `up`, `worker`, `dispatcher`, `server`, `replay`; others are added."""
 
 import argparse
 import asyncio
@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from postroom.dispatcher import commands
 from postroom.dispatcher.answers import say
@@ -15,6 +15,9 @@ from postroom.mailbox.keys import check_name, check_token
 from postroom.mailbox.server import start
 from postroom.mailbox.settings import Settings
 from postroom.worker import agent_commands
+from postroom.worker.app import load
+
+T = TypeVar("T")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _add_dispatcher(verbs)
     _add_worker(verbs)
     _add_up(verbs)
+    _add_replay(verbs)
     agent_commands.add(verbs)
     return commands.execute(parser, argv)
 
@@ -49,6 +53,13 @@ def _add_up(verbs: Any) -> None:
     up = verbs.add_parser("up", help="run everything: server if none is given, dispatcher and workers")
     _fleet_options(up)
     up.set_defaults(run=_up)
+
+
+def _add_replay(verbs: Any) -> None:
+    replay = verbs.add_parser("replay", help="take a finished run through the loop once more and compare")
+    replay.add_argument("run_id", metavar="RUN")
+    replay.add_argument("--app", help="module:app that served it (default $POSTROOM_APP)")
+    replay.set_defaults(run=_replay)
 
 
 def _fleet_options(parser: argparse.ArgumentParser) -> None:
@@ -107,24 +118,38 @@ def _up(given: argparse.Namespace) -> int:
         return _run(_supervised(url, settings, given, [sweeper, *[_worker_role(given)] * given.processes]))
 
 
+def _replay(given: argparse.Namespace) -> int:
+    from postroom.worker.replay import replay
+
+    app = load(_place(given))
+    with _address(given.settings) as url:
+        report = _run(replay(url, given.settings, app, given.run_id))
+    words = f"{report.messages} messages in {report.steps} steps, {report.termination}"
+    lines = [f"{'same' if report.same else 'different'}: {words}", *report.differences, *report.notes]
+    say(given, report, "\n".join(lines))
+    return 0 if report.same else 1
+
+
 def _fleet(given: argparse.Namespace) -> tuple[Settings, list[str]]:
     settings: Settings = given.settings
-    place = given.app or settings.app
-    if not place:
-        raise InvalidInput("which app? give --app module:app or set POSTROOM_APP")
-    given.app = place
+    given.app = _place(given)
     queues = [check_name(queue.strip(), "queue") for queue in given.queues.split(",")]
     # Found out here, once and in one line, rather than by every child for itself.
-    from postroom.worker.app import load
     from postroom.worker.model import resolve as models
 
-    load(place)
+    load(given.app)
     models.default()
     return settings, queues
 
 
+def _place(given: argparse.Namespace) -> str:
+    place: str | None = given.app or given.settings.app
+    if not place:
+        raise InvalidInput("which app? give --app module:app or set POSTROOM_APP")
+    return place
+
+
 async def _one_worker(url: str, settings: Settings, queues: list[str], given: argparse.Namespace) -> int:
-    from postroom.worker.app import load
     from postroom.worker.process import Worker, new_name
 
     name = check_token(given.name, "worker name") if given.name else new_name()
@@ -162,7 +187,7 @@ def _address(settings: Settings) -> Iterator[str]:
         yield server.url
 
 
-def _run(main: Coroutine[Any, Any, int]) -> int:
+def _run(main: Coroutine[Any, Any, T]) -> T:
     try:
         import uvloop
     except ImportError:  # a platform without uvloop

@@ -22,7 +22,7 @@ Plain = dict[str, Any]
 NATURAL_END = Termination(kind=TerminationKind.NATURAL_END)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Standing:
     """Where a run stands before a turn. It can be made again from Redis at any time, all but `memory`.
 
@@ -115,7 +115,7 @@ class Finish:
     result: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Turn:
     """What one commit writes: what was said, what happened, where the calls stand, what follows.
 

@@ -59,6 +59,8 @@ class Stage:
     async def gather(self, phase: Phase, **about: Any) -> None:
         """Asks all hooks of a phase at once. Those that clash with an earlier one are asked again, one by one."""
         hooks = self.plan.hooks.get(phase, ())
+        if not hooks and SCHEDULED.name not in self.state.values:
+            return
         if hooks:
             commands = await self._ask(hooks, self.context(phase, **about))
             kept, left = compatible(self.state, commands)
@@ -74,6 +76,8 @@ class Stage:
 
     async def submit(self, phase: Phase, **about: Any) -> None:
         """Collects, accepts, and handles what that scheduled."""
+        if phase not in self.plan.hooks and SCHEDULED.name not in self.state.values:
+            return
         self.accept(await self.collect(phase, **about))
         await self.act(phase, **about)
 

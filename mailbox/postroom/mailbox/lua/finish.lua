@@ -16,6 +16,8 @@ record.open, record.events, record.phase, record.bare = true, events, after('pha
 record.children = after('children')
 record.changes, record.thread_changes = changes(), thread_changes()
 end_run(run, record, kind, code, message, unpack(ARGV, event_first, event_last))
+-- What no retry would mend is for an operator to look at, like what was retried in vain.
+if kind == 'error' then redis.call('ZADD', 'postroom:dead', now_text, run) end
 -- Mail that is left is for the next run.
 thread.open, thread.outbox = '', outbox + owed
 if record.reports ~= '' then thread.mail_seen = thread.mail end

@@ -57,6 +57,12 @@ def _refused(decision: Decision) -> Outcome:
     return outcome
 
 
+def reason_in(action: DecisionAction, words: str) -> str | None:
+    """The reason somebody gave, from what the model was told of it."""
+    before = f"{_WORDS.get(action, '')}: "
+    return words.removeprefix(before) if words.startswith(before) else None
+
+
 def is_cancel(call: OpenCall) -> bool:
     """Whether the call was taken back rather than refused."""
     return call.decision is not None and call.decision.action is DecisionAction.CANCEL
