@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from postroom.dispatcher import agents, errands, following, forking, listings, plans, receipts
+from postroom.dispatcher import agents, errands, following, forking, listings, plans, profiles, receipts
 from postroom.dispatcher.driving import drive
 from postroom.dispatcher.following import Stream
 from postroom.dispatcher.plans import Plan
@@ -77,7 +77,13 @@ class Dispatcher:
     fork = _sync(forking.fork)
     carry_out = _sync(errands.carry_out)
     receipt = _sync(receipts.receipt)
+    get_profile = _sync(profiles.get_profile)
+    list_profile = _sync(profiles.list_profile)
+    put_profile = _sync(profiles.put_profile)
+    forget_profile = _sync(profiles.forget_profile)
     descendants = _sync(receipts.descendants)
+    tell_owner = _sync(receipts.tell_owner)
+    missing_runs = _sync(receipts.missing_runs)
     list_lost = _sync(plans.list_lost)
     replay_lost = _sync(plans.replay_lost)
     clear_lost = _sync(plans.clear_lost)
@@ -170,7 +176,13 @@ class AsyncDispatcher:
     fork = _async(forking.fork)
     carry_out = _async(errands.carry_out)
     receipt = _async(receipts.receipt)
+    get_profile = _async(profiles.get_profile)
+    list_profile = _async(profiles.list_profile)
+    put_profile = _async(profiles.put_profile)
+    forget_profile = _async(profiles.forget_profile)
     descendants = _async(receipts.descendants)
+    tell_owner = _async(receipts.tell_owner)
+    missing_runs = _async(receipts.missing_runs)
     list_lost = _async(plans.list_lost)
     replay_lost = _async(plans.replay_lost)
     clear_lost = _async(plans.clear_lost)

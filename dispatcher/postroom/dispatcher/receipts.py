@@ -1,10 +1,13 @@
 """What became of what was sent: messages on their way, and the runs that a run has started."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from postroom.dispatcher.plans import Plan, all_of, one
+from postroom.dispatcher.reports import task_mail
 from postroom.mailbox import errands, inbox, keys, records
-from postroom.mailbox.contracts import RunRecord
+from postroom.mailbox.contracts import Parent, RunRecord
 from postroom.mailbox.errors import NotFound
 from postroom.mailbox.ops import Op, hash_fields
 from postroom.mailbox.settings import Settings
@@ -49,6 +52,23 @@ def receipt(settings: Settings, /, mail_id: str, thread: str | None = None) -> P
         if each.errand.id == mail_id:
             return MailStatus(mail_id, "failed", recipient, error=f"transport_failed: {each.error}")
     raise NotFound(f"nothing is known of a message {mail_id!r} to thread {recipient!r}; it may be too long ago")
+
+
+def tell_owner(
+    settings: Settings, /, owner: Parent, task_id: str, mail_id: str, event_type: str, payload: Any = None
+) -> Plan[inbox.Receipt]:
+    """Sends an event of a background task's own to the thread that owns it."""
+    about = {"event_type": event_type, "payload": payload}
+    return (yield from one(inbox.send(task_mail(owner, task_id, mail_id, "custom", about), settings)))
+
+
+def missing_runs(settings: Settings, /, thread: str, run_ids: Sequence[str]) -> Plan[list[str]]:
+    """Those of these children of a thread that are neither known nor on their way."""
+    raw, *known = yield from all_of(
+        [errands.waiting(thread), *(Op(("EXISTS", keys.run_index(run)), bool) for run in run_ids)]
+    )
+    under_way = {each.run for each in errands.read(raw, {})}
+    return [run for run, there in zip(run_ids, known, strict=True) if not there and run not in under_way]
 
 
 def descendants(settings: Settings, /, run_id: str) -> Plan[list[RunRecord]]:

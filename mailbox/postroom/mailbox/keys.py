@@ -164,6 +164,11 @@ def agent_history(agent: str) -> str:
     return f"postroom:agent-history:{agent}"
 
 
+def profile(owner: str) -> str:
+    """What is remembered of an owner across threads."""
+    return f"postroom:profile:{{{owner}}}"
+
+
 def control(worker: str) -> str:
     """Channel of wake-ups for one worker."""
     return f"postroom:control:{worker}"

@@ -9,7 +9,7 @@ from postroom.mailbox.contracts import Ticket
 from postroom.mailbox.errors import InvalidInput
 from postroom.worker import Agent, App, Behaviour, Finish, tool
 from postroom.worker.core.delegation import deadline, reason, share
-from postroom.worker.core.stop import MaxCost, RunStats, TokenBudget, WallClock
+from postroom.worker.core.stop import MaxCost, RunStats, StopPolicy, TokenBudget, WallClock
 from postroom.worker.model.base import Request
 from postroom.worker.model.scripted import ScriptedModel
 from tests.worker.fleet import LONG
@@ -242,7 +242,12 @@ def test_who_has_nothing_left_has_no_children(server_url: str) -> None:
 
 def test_budget_and_deadline_are_those_of_the_strictest() -> None:
     stats: RunStats = {"input_tokens": 10, "output_tokens": 10, "cost_usd": 1.0, "started_ms": 1000}
-    stops = [TokenBudget(max_total=100), TokenBudget(max_total=60), MaxCost(max_usd=3), WallClock(seconds=5)]
+    stops: list[StopPolicy] = [
+        TokenBudget(max_total=100),
+        TokenBudget(max_total=60),
+        MaxCost(max_usd=3),
+        WallClock(seconds=5),
+    ]
     left = share(stops, stats, 2)
     assert left
     assert (left.max_tokens, left.max_usd) == (20, 1.0)

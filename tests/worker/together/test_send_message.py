@@ -18,7 +18,7 @@ from tests.worker.tools.calling import called, reason
 
 
 def town(url: str, script: list[Any], tools: tuple[Tool, ...] = (), **settings: Any) -> Town:
-    names = ["send_message", "message_receipt", "recover_failed_messages", *tools]
+    names: list[Tool | str] = ["send_message", "message_receipt", "recover_failed_messages", *tools]
     agents = [
         Agent("clerk", model=ScriptedModel(script), tools=names),
         Agent("friend", model=ScriptedModel(lambda _: "Thank you.")),

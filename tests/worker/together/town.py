@@ -75,7 +75,7 @@ def _parsed(words: str) -> Any:
         return words
 
 
-def calling(name: str, **arguments: Any) -> Plain:
+def calling(name: str, /, **arguments: Any) -> Plain:
     """An answer that calls one tool."""
     return {"calls": [{"name": name, "arguments": arguments}]}
 

@@ -12,12 +12,14 @@ from postroom.mailbox.specs import AgentSpec, Behaviour
 from postroom.worker.agent import Agent, agent_of
 from postroom.worker.agent_loop import AgentLoop
 from postroom.worker.catalogue import Catalogue
+from postroom.worker.function_loop import FunctionLoop
 from postroom.worker.loop import Loop
 from postroom.worker.model.base import Model
 from postroom.worker.plan import Plan
 from postroom.worker.plugins.base import Plugin
 from postroom.worker.registry import Registry
 from postroom.worker.tools.base import Tool
+from postroom.worker.tools.tasks import FUNCTION
 
 __all__ = ["Agent", "App", "Behaviour", "load"]
 
@@ -25,7 +27,8 @@ __all__ = ["Agent", "App", "Behaviour", "load"]
 class App:
     """The agents a worker can serve; every mistake in it is found and listed when it is built.
 
-    `tools`, `models` and `plugins` are there for agents that name them.
+    `tools`, `models` and `plugins` are there for agents that name them; `tasks` are functions that agents with the tool
+    `spawn_task` may start in the background.
     """
 
     def __init__(
@@ -34,11 +37,12 @@ class App:
         tools: Sequence[Tool] = (),
         models: Mapping[str, Model | str] | None = None,
         plugins: Sequence[Plugin] = (),
+        tasks: Sequence[Tool] = (),
     ) -> None:
         problems: list[str] = []
-        self.catalogue = Catalogue(tools, models or {}, plugins, problems)
+        self.catalogue = Catalogue(tools, models or {}, plugins, tasks, problems)
         self.registry = Registry()
-        self.loops: dict[str, Loop] = {}
+        self.loops: dict[str, Loop] = {f"{FUNCTION}{task.name}": FunctionLoop(task) for task in tasks}
         self._agent_loop = AgentLoop(self.registry)
         plans = self._plans(agents, problems)
         if problems:

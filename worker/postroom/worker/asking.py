@@ -4,8 +4,9 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from postroom.dispatcher.reports import task_message
 from postroom.mailbox.contracts import Termination
-from postroom.mailbox.lifecycle import CALL_DONE, TerminationKind
+from postroom.mailbox.lifecycle import CALL_DONE, TerminationKind, WaitingReason
 from postroom.mailbox.runs import spent
 from postroom.worker.admission import admit
 from postroom.worker.core.command import Command, Phase
@@ -14,6 +15,7 @@ from postroom.worker.core.errors import OutputInvalid
 from postroom.worker.core.output import Refused, checked
 from postroom.worker.core.step import WaitForDecisions, next_move
 from postroom.worker.core.stop import RUN_STATS, ConsecutiveErrors, Verdict, counted, failed, first_stop, resumed
+from postroom.worker.core.tasks import ORPHANED, TASKS, heard, pending
 from postroom.worker.inference import infer
 from postroom.worker.loop import Plain, Turn, Wait
 from postroom.worker.model.errors import ContextOverflow
@@ -77,10 +79,26 @@ async def _begin(scene: Scene) -> None:
         stage.stop = stage.stop or _gave_up(scene)
     if scene.plan.input_filters and standing.arrived:
         scene.arrived = tuple([await _filtered(scene, message) for message in standing.arrived])
+    await _hear_of_tasks(scene)
     if not before:
         await stage.gather(Phase.RUN_START, messages=standing.messages)
     if not stage.stop:
         await stage.gather(Phase.STEP_START, messages=standing.messages)
+
+
+async def _hear_of_tasks(scene: Scene) -> None:
+    """Takes note of tasks that have ended, and when a worker takes the run up, of those whose runs are gone."""
+    known = scene.state[TASKS]
+    news = heard(known, scene.standing.arrived, scene.now)
+    scene.closed = tuple(news)
+    if scene.resumed:
+        asked = [task["task_id"] for task in pending(known) if task["task_id"] not in news]
+        for task_id in await scene.pen.dispatcher.missing_runs(scene.standing.thread_id, asked) if asked else ():
+            news[task_id] = {"status": "failed", "completed_at_ms": scene.now, "error": ORPHANED}
+            lost = task_message(task_id, "failed", {"error": ORPHANED}).as_dict()
+            scene.arrived = (*(scene.standing.arrived if scene.arrived is None else scene.arrived), lost)
+    if news:
+        scene.accept(Command((TASKS.update(news),)))
 
 
 def _gave_up(scene: Scene) -> Termination | None:
@@ -157,6 +175,10 @@ async def _conclude(scene: Scene, asked: Asked, reply: Reply) -> Turn:
         if isinstance(found, Refused):
             return await _repair(scene, asked, message, found)
         result["output"] = found.value
+    if pending(scene.state[TASKS]):
+        # The words are said; what is still at work will have more to say.
+        await scene.close_step((*asked.seen, message))
+        return scene.turn(messages=(message,), then=Wait(WaitingReason.TASKS))
     return await scene.finish(NATURAL, (message,), result)
 
 

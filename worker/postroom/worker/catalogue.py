@@ -12,9 +12,12 @@ from postroom.worker.tools.base import Tool
 from postroom.worker.tools.children import Nursery
 from postroom.worker.tools.delegate import delegate
 from postroom.worker.tools.send_message import message_receipt, recover_failed_messages, send_message
+from postroom.worker.tools.tasks import cancel_task, list_tasks, spawn_task
 
 # Tools that agents may name without anybody defining them.
-BUILT_IN: dict[str, Tool] = {tool.name: tool for tool in (send_message, message_receipt, recover_failed_messages)}
+BUILT_IN: dict[str, Tool] = {
+    tool.name: tool for tool in (send_message, message_receipt, recover_failed_messages, cancel_task, list_tasks)
+}
 
 
 class Catalogue:
@@ -25,10 +28,15 @@ class Catalogue:
         tools: Sequence[Tool],
         models: Mapping[str, Model | str],
         plugins: Sequence[Plugin],
+        tasks: Sequence[Tool],
         problems: list[str],
     ) -> None:
         self.models = dict(models)
         self.described: dict[str, str] = {}
+        self.tasks: dict[str, Tool] = {}
+        for task in tasks:
+            if self.tasks.setdefault(task.name, task) is not task:
+                problems.append(f"task {task.name!r} is defined twice")
         self.tools: dict[str, Tool] = {}
         self.plugins: dict[str, Plugin] = {}
         for tool in tools:
@@ -49,8 +57,10 @@ class Catalogue:
         if model is None or summariser is None:
             return None
         draft = Draft(agent, model, summariser)
+        nursery = Nursery(agent.behaviour, tuple(agent.stop))
+        built_in = {**BUILT_IN, "spawn_task": spawn_task(agent.delegates, self.tasks, nursery)}
         for tool in agent.tools:
-            found = self.tools.get(tool) or BUILT_IN.get(tool) if isinstance(tool, str) else tool
+            found = self.tools.get(tool) or built_in.get(tool) if isinstance(tool, str) else tool
             if found is None:
                 draft.problem(f"tool {tool!r} does not exist")
             else:
@@ -61,7 +71,6 @@ class Catalogue:
                 draft.problem(f"plugin {plugin!r} does not exist")
             else:
                 draft.add_plugin(known)
-        nursery = Nursery(agent.behaviour, tuple(agent.stop))
         for name in agent.delegates:
             draft.add_tool(delegate(name, self.described.get(name, ""), nursery), f"its delegate {name!r}")
         plan = draft.plan()

@@ -76,6 +76,7 @@ class Scene:
         self.summary: Summary | None = None
         self.usage: Usage | None = None
         self.arrived: tuple[Plain, ...] | None = None
+        self.closed: tuple[str, ...] = ()
         self.stage = Stage(
             plan,
             self.base,
@@ -134,7 +135,7 @@ class Scene:
         before = self.base[GRANTS]
         return {f"{PREFIX}{key}": grant for key, grant in self.state[GRANTS].items() if key not in before}
 
-    def turn(self, **about: Any) -> Turn:
+    def turn(self, closed: tuple[str, ...] = (), **about: Any) -> Turn:
         """A turn with all that has come of this one."""
         state = self.state
         return Turn(
@@ -145,6 +146,7 @@ class Scene:
             run_state=state.changed_since(self.base, Scope.RUN),
             thread_state={**state.changed_since(self.base, Scope.THREAD), **self._new_grants()},
             errands=tuple(self.stage.errands),
+            closed=(*self.closed, *closed),
             effects=self.stage.afterwards(),
             memory=Memory(self.plan, state, self.compaction, self.cache),
             **about,

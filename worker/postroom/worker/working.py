@@ -16,6 +16,7 @@ from postroom.worker.core.state import State, merged
 from postroom.worker.core.step import DENIED, ending, handoff, segments
 from postroom.worker.core.stop import RUN_STATS
 from postroom.worker.core.streaks import TOOL_STREAKS, GiveUp, GoOn, after_round
+from postroom.worker.emitting import emitter
 from postroom.worker.loop import Continue, Plain, Turn, Wait
 from postroom.worker.model.base import CallDropped
 from postroom.worker.model.reply import Reply
@@ -185,6 +186,7 @@ class Shift:
             standing.request,
             tuple((each.id, each.name) for each in self.all()),
             scene.pen.dispatcher,
+            emitter(standing, scene.pen, call.id),
         )
         outcome = await execute(tool, call.arguments, context)
         scene.pen.reach("tool_finished")

@@ -40,6 +40,10 @@ def _now() -> int:
     return time.time_ns() // 1_000_000
 
 
+async def nowhere(event_type: str, payload: Any) -> None:
+    """Nobody listens."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolContext:
     """What a tool may know of the call it serves.
@@ -47,7 +51,7 @@ class ToolContext:
     `idempotency_key` is the same when the call is repeated after a crash. `decision` answers the ticket the call raised
     before. `tell` shows progress to whoever watches the run. `state` is a snapshot: return updates to change it.
     `now` and `deadline` are in milliseconds. `request` is what the run was asked for, `calls` are all calls of
-    the step, by id and name.
+    the step, by id and name. `emit` sends an event of its own to whoever owns the background task that the run is.
     """
 
     thread_id: str
@@ -66,6 +70,7 @@ class ToolContext:
     request: Plain = field(default_factory=dict)
     calls: tuple[tuple[str, str], ...] = ()
     client: "AsyncDispatcher | None" = None
+    emit: Callable[[str, Any], Awaitable[None]] = field(default=nowhere)
     now: int = field(default_factory=_now)
 
     @property
