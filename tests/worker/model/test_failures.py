@@ -188,6 +188,16 @@ def test_an_error_in_the_middle(provider: Provider, models: Make, path: str) -> 
     assert error.message == f"{NAMES[path]}: Overloaded"
 
 
+@EACH
+def test_what_was_said_before_an_error_in_the_same_piece_counts(provider: Provider, models: Make, path: str) -> None:
+    calls = (Call("a", "f", ('{"x": 1}',)),)
+    said = wires.frames(path, Answer(("Hm. ",), calls=calls))
+    ends = {CHAT: -3, RESPONSES: -2, MESSAGES: -2}[path]
+    provider.react(Reaction(frames=[b"".join(said[:ends]) + b"data: {oops\n\n"]))
+    reply = whole(hear(models(), NAMES[path]))
+    assert (reply.text, [call.id for call in reply.calls]) == ("Hm. ", ["a"])
+
+
 def test_a_failed_response(provider: Provider, models: Make) -> None:
     failed = {"status": "failed", "error": {"code": "rate_limit_exceeded", "message": "Slow down"}}
     provider.react(Reaction(frames=[wires.event({"type": "response.failed", "response": failed})]))

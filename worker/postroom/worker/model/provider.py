@@ -3,7 +3,7 @@
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -124,16 +124,15 @@ class ProviderModel:
         }
         return Post(url, json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"), headers)
 
-    def _hear(self, events: sse.Decoder, chunk: bytes | None, heard: Heard) -> list[Part]:
-        parts: list[Part] = []
+    def _hear(self, events: sse.Decoder, chunk: bytes | None, heard: Heard) -> Iterator[Part]:
+        # One by one: what came before an error in the same piece was said all the same.
         try:
             for event in events.finish() if chunk is None else events.feed(chunk):
-                parts += heard.hear(event)
+                yield from heard.hear(event)
         except StreamInterrupted as error:
             raise StreamInterrupted(f"{self.name}: {error}") from None
         except _ODD as error:
             raise StreamInterrupted(f"{self.name}: the answer has a shape we do not know ({error!r})") from error
-        return parts
 
     def _piece(self, body: bytes, heard: Heard) -> list[Part]:
         found = parsed(body)
