@@ -49,6 +49,7 @@ def _followed(request: Request, reply: Reply, words: str) -> Request:
     said: list[Plain] = [reply.as_message()] if reply.text else []
     for message in said:
         message.pop("tool_calls", None)
+        message["metadata"] = {"partial": True}
     said.append({"role": "user", "content": [{"type": "text", "text": words}]})
     return replace(request, messages=(*request.messages, *said))
 
