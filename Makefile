@@ -9,7 +9,7 @@ AIMOCK := .cache/aimock/node_modules/.bin/llmock
 RQ ?= $(shell sed -n 's/.*"rq>=\([0-9.]*\).*/\1/p' pyproject.toml) newest
 RQ_HOMES := .rq-versions
 
-.PHONY: demo test check lint types contracts chaos rq-versions rq-dashboard aimock bench bench-fleet clean
+.PHONY: demo test check lint types contracts chaos rq-versions rq-dashboard aimock bench bench-fleet bench-loop bench-relay clean
 
 demo: $(READY)
 	$(BIN)/python examples/demo.py
@@ -55,6 +55,12 @@ $(AIMOCK):
 
 bench: $(READY)
 	$(BIN)/python benchmarks/redis_layer.py
+
+bench-relay: $(READY)
+	$(BIN)/python benchmarks/relay.py
+
+bench-loop: $(READY)
+	$(BIN)/python benchmarks/loop.py
 
 bench-fleet: $(READY)
 	$(BIN)/python benchmarks/fleet.py

@@ -18,8 +18,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from frame import Column, Figures, bar, cell, install, ratio, table
 
 from postroom.mailbox import keys
 from postroom.mailbox.connect import dial
@@ -81,39 +80,7 @@ class Sizes:
 FULL, QUICK = Sizes(2.0, 2_000, 200, 5), Sizes(1.0, 300, 40, 1)
 
 
-class Figures:
-    """All that was measured: contender and measure to a value per round."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, str], list[float]] = defaultdict(list)
-
-    def add(self, name: str, **values: float) -> None:
-        for measure, value in values.items():
-            self._found[name, measure].append(value)
-
-    def get(self, name: str, measure: str) -> float | None:
-        values = self._found.get((name, measure))
-        return statistics.median(values) if values else None
-
-    def best(self, names: list[str], measure: str, *, least: bool = False) -> tuple[float, str] | None:
-        known = [(value, name) for name in names if (value := self.get(name, measure)) is not None]
-        return (min(known) if least else max(known)) if known else None
-
-
 # -- processes ---------------------------------------------------------------------------------------------------------
-
-
-def install(peer: Contender, cache: Path) -> Path:
-    """The interpreter of the peer's own environment, made when its packages are not what they should be."""
-    home, wanted = cache / peer.name, "\n".join(peer.packages)
-    python, mark = home / "bin" / "python", home / "installed"
-    if not mark.exists() or mark.read_text() != wanted:
-        print(f"installing {peer.name}", file=sys.stderr)
-        venv.create(home, clear=True, symlinks=True, with_pip=True)
-        quiet = ["--quiet", "--disable-pip-version-check"]
-        subprocess.run([python, "-m", "pip", "install", *quiet, *peer.packages], check=True)
-        mark.write_text(wanted)
-    return python
 
 
 @dataclass
@@ -378,8 +345,7 @@ def bells(stage: Stage, sizes: Sizes, figures: Figures) -> None:
 
 # -- report ------------------------------------------------------------------------------------------------------------
 
-# Measure, its heading, how to write it, and whether less is better.
-COLUMNS = (
+COLUMNS: tuple[Column, ...] = (
     ("one", "jobs/s 1p", "{:,.0f}", False),
     ("two", "jobs/s 2p", "{:,.0f}", False),
     ("single", "submit/s", "{:,.0f}", False),
@@ -398,65 +364,37 @@ COLUMNS = (
 def report(names: list[str], figures: Figures) -> None:
     """The figures, then each as a multiple of ours."""
     print("\nmedians; cpu of the worker and of the server, commands, round trips and bytes left are per job")
-    _table(names, lambda name, column: _cell(figures.get(name, column[0]), column[2]))
+    table(COLUMNS, names, lambda name, column: cell(figures.get(name, column[0]), column[2]))
     print("\nthe same, divided by ours")
-    _table(
+    table(
+        COLUMNS,
         [name for name in names if name != OURS],
-        lambda name, column: _cell(_ratio(figures.get(name, column[0]), figures.get(OURS, column[0])), "{:.2f}x"),
+        lambda name, column: cell(ratio(figures.get(name, column[0]), figures.get(OURS, column[0])), "{:.2f}x"),
     )
     run_bytes, thread_bytes = figures.get(OURS, "run_bytes"), figures.get(OURS, "thread_bytes")
     if run_bytes and thread_bytes:
         print(f"\nby MEMORY USAGE a finished run keeps {run_bytes:,.0f} bytes and an idle thread {thread_bytes:,.0f}")
 
 
-def _table(names: list[str], cell: Callable[[str, tuple[str, str, str, bool]], str]) -> None:
-    rows = [["", *(column[1] for column in COLUMNS)]]
-    rows += [[name, *(cell(name, column) for column in COLUMNS)] for name in names]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for first, *rest in rows:
-        print(
-            "  ".join(
-                [first.ljust(widths[0]), *(word.rjust(width) for word, width in zip(rest, widths[1:], strict=True))]
-            )
-        )
-
-
-def _cell(value: float | None, pattern: str) -> str:
-    return "-" if value is None else pattern.format(value)
-
-
-def _ratio(value: float | None, ours: float | None) -> float | None:
-    return None if value is None or not ours else value / ours
-
-
 def bars(peers: list[str], figures: Figures) -> None:
     """What Postroom is held to, and where somebody else is ahead."""
     ideal = -(-NAPS // NAP_LANES) * NAP_S
     print(f"\nbars (the ideal for {NAPS} naps of {NAP_S:.1f} s, {NAP_LANES} at a time, is {ideal:.2f} s)")
-    _bar("doorbells alone ÷ rq SimpleWorker", figures.get(BELLS, "one"), figures.get("rq", "one"), 20, "rq")
+    bar("doorbells alone ÷ rq SimpleWorker", ratio(figures.get(BELLS, "one"), figures.get("rq", "one")), 20, "rq")
     for measure, words in (("one", "1 process"), ("two", "2 processes")):
         found = figures.best(peers, measure)
         if found:
-            _bar(f"durable runs ÷ fastest no-op, {words}", figures.get(OURS, measure), found[0], 1, found[1])
+            bar(f"durable runs ÷ fastest no-op, {words}", ratio(figures.get(OURS, measure), found[0]), 1, found[1])
     bulk, of = min(figures.best(peers, "bulk") or (10_000.0, "10,000/s"), (10_000.0, "10,000/s"))
-    _bar("submit_many ÷ 10,000/s or best bulk", figures.get(OURS, "bulk"), bulk, 1, of)
-    _bar("naps ÷ ideal", figures.get(OURS, "naps"), ideal, 1.25, "ideal", most=True)
+    bar("submit_many ÷ 10,000/s or best bulk", ratio(figures.get(OURS, "bulk"), bulk), 1, of)
+    bar("naps ÷ ideal", ratio(figures.get(OURS, "naps"), ideal), 1.25, "ideal", most=True)
     found = figures.best(peers, "p50", least=True)
     if found:
-        _bar("idle start p50 ÷ best", figures.get(OURS, "p50"), found[0], 1.5, found[1], most=True)
+        bar("idle start p50 ÷ best", ratio(figures.get(OURS, "p50"), found[0]), 1.5, found[1], most=True)
     for measure, heading, pattern, least in COLUMNS:
         ours, found = figures.get(OURS, measure), figures.best(peers, measure, least=least)
         if ours is not None and found and (found[0] < ours if least else found[0] > ours):
             print(f"not first in {heading}: {pattern.format(ours)}, {found[1]} has {pattern.format(found[0])}")
-
-
-def _bar(words: str, ours: float | None, other: float | None, limit: float, of: str, *, most: bool = False) -> None:
-    found = _ratio(ours, other)
-    if found is None:
-        print(f"  -     {words}: not measured")
-        return
-    held = found <= limit if most else found >= limit
-    print(f"  {'pass' if held else 'FAIL'}  {words}: {found:.2f} ({of}), {'at most' if most else 'at least'} {limit:g}")
 
 
 def compete(stage: Stage, contenders: list[Contender], sizes: Sizes, rounds: int, figures: Figures) -> int:
@@ -489,7 +427,9 @@ def main() -> int:
     given = parser.parse_args()
     sizes = QUICK if given.quick else FULL
     chosen = [peer for peer in PEERS if peer.name in given.peers.split(",")]
-    pythons = {peer.name: install(peer, given.cache.absolute()) for peer in chosen} | {OURS: Path(sys.executable)}
+    pythons = {peer.name: install(peer.name, peer.packages, given.cache.absolute()) for peer in chosen} | {
+        OURS: Path(sys.executable)
+    }
     figures = Figures()
     with tempfile.TemporaryDirectory() as folder, start(Settings(data_dir=Path(folder))) as server:
         stage = Stage(server.url, pythons)

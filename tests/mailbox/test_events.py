@@ -29,6 +29,7 @@ SPEC_NAMES = [
     "error",
 ]
 OUR_NAMES = ["run_waiting", "run_requeued", "cancel_requested", "decision_received", "ticket_expired", "mail_received"]
+OUR_NAMES += ["child_event"]
 
 SAMPLES: list[dict[str, object]] = [
     {"type": "text_delta", "delta": "", "step": 2},

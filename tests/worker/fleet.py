@@ -185,8 +185,10 @@ class Fleet:
         return child
 
     def sweeper(self) -> Child:
-        """A dispatcher process."""
-        return self.start("dispatcher", title="dispatcher")
+        """A dispatcher process, up and ready to sweep."""
+        child = self.start("dispatcher", title="dispatcher")
+        until(lambda: "standing by" in child.said(), 20, "the dispatcher is up")
+        return child
 
     def _serving(self, concurrency: int) -> list[str]:
         return ["worker", "--app", self.app, "--queues", self.queue, "--concurrency", str(concurrency)]

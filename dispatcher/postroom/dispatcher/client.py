@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from postroom.dispatcher import agents, following, forking, listings, plans
+from postroom.dispatcher import agents, errands, following, forking, listings, plans, receipts
+from postroom.dispatcher.driving import drive
 from postroom.dispatcher.following import Stream
 from postroom.dispatcher.plans import Plan
 from postroom.mailbox import ops
@@ -74,6 +75,13 @@ class Dispatcher:
     drop_delivery = _sync(plans.drop_delivery)
     delete_thread = _sync(plans.delete_thread)
     fork = _sync(forking.fork)
+    carry_out = _sync(errands.carry_out)
+    receipt = _sync(receipts.receipt)
+    descendants = _sync(receipts.descendants)
+    list_lost = _sync(plans.list_lost)
+    replay_lost = _sync(plans.replay_lost)
+    clear_lost = _sync(plans.clear_lost)
+    list_stranded = _sync(listings.list_stranded)
     stats = _sync(listings.stats)
     wait = _sync(following.wait)
     put_agent = _sync(agents.put_agent)
@@ -124,6 +132,15 @@ class AsyncDispatcher:
         self._server, self._url = _server(url or self.settings.redis_url, self.settings)
         self._client: redis.asyncio.Redis | None = None
         self._group: Group | None = None
+        self._shares = False
+
+    @classmethod
+    def sharing(cls, group: Group, settings: Settings) -> Self:
+        """A client on a connection that belongs to somebody else."""
+        client = cls.__new__(cls)
+        client.settings, client._server, client._url = settings, None, ""
+        client._client, client._group, client._shares = group.client, group, True
+        return client
 
     submit = _async(plans.submit)
     submit_many = _async(plans.submit_many)
@@ -151,6 +168,13 @@ class AsyncDispatcher:
     drop_delivery = _async(plans.drop_delivery)
     delete_thread = _async(plans.delete_thread)
     fork = _async(forking.fork)
+    carry_out = _async(errands.carry_out)
+    receipt = _async(receipts.receipt)
+    descendants = _async(receipts.descendants)
+    list_lost = _async(plans.list_lost)
+    replay_lost = _async(plans.replay_lost)
+    clear_lost = _async(plans.clear_lost)
+    list_stranded = _async(listings.list_stranded)
     stats = _async(listings.stats)
     wait = _async(following.wait)
     put_agent = _async(agents.put_agent)
@@ -174,13 +198,7 @@ class AsyncDispatcher:
 
     async def _drive(self, plan: Plan[T]) -> T:
         group = await self._connected()
-        try:
-            wanted = next(plan)
-            while True:
-                wanted = plan.send(await self._values(group, wanted))
-        except StopIteration as done:
-            value: T = done.value
-            return value
+        return await drive(plan, lambda wanted: self._values(group, wanted))
 
     async def _values(self, group: Group, wanted: list[ops.Op[Any]]) -> list[Any]:
         if any("BLOCK" in op.command for op in wanted):
@@ -196,7 +214,7 @@ class AsyncDispatcher:
 
     async def close(self) -> None:
         """Gives the connections back, and stops the embedded server if this client started it."""
-        if self._group and self._client:
+        if self._group and self._client and not self._shares:
             await self._group.close()
             await self._client.aclose()
         if self._server:

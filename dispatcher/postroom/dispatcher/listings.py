@@ -34,6 +34,7 @@ class Stats:
     dead: int
     owed: int
     undelivered: int
+    stranded: int
     queues: dict[str, int]
     workers: list[fleet.Pulse]
 
@@ -96,6 +97,13 @@ def list_undelivered(settings: Settings, /, *, limit: int = 50, cursor: str | No
     return Page([each for each in found if each], str(place + limit) if len(names) == limit else None)
 
 
+def list_stranded(settings: Settings, /, *, limit: int = 50, cursor: str | None = None) -> Plan[Page]:
+    """Threads with errands that were given up, the latest first."""
+    place = _place(limit, cursor)
+    names = (yield from _names(keys.STRANDED, place))[:limit]
+    return Page(names, str(place + limit) if len(names) == limit else None)
+
+
 def _place(limit: int, cursor: str | None) -> int:
     if not 0 < limit <= MOST_PER_PAGE:
         raise InvalidInput(f"limit {limit} must be 1 to {MOST_PER_PAGE}")
@@ -111,11 +119,11 @@ def _names(listing: str, place: int) -> Plan[list[str]]:
 
 def stats(settings: Settings, /) -> Plan[Stats]:
     """The fleet in numbers."""
-    listings = (keys.RUNS, keys.THREADS, keys.WATCH, keys.DEAD, keys.OWED, keys.UNDELIVERED)
+    listings = (keys.RUNS, keys.THREADS, keys.WATCH, keys.DEAD, keys.OWED, keys.UNDELIVERED, keys.STRANDED)
     counted = [Op(("ZCARD", name), int) for name in listings]
     found = yield from all_of([*counted, queue_keys(), fleet.names()])
-    runs, threads, watched, dead, owed, undelivered, queues, names = found
+    runs, threads, watched, dead, owed, undelivered, stranded, queues, names = found
     lengths = yield from all_of([Op(("LLEN", key), int) for key in queues])
     pulses = yield from all_of([fleet.pulse(name) for name in names])
     per_queue = {key.removeprefix("rq:queue:"): length for key, length in zip(queues, lengths, strict=True)}
-    return Stats(runs, threads, watched, dead, owed, undelivered, per_queue, fleet.alive(pulses))
+    return Stats(runs, threads, watched, dead, owed, undelivered, stranded, per_queue, fleet.alive(pulses))

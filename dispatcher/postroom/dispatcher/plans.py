@@ -6,7 +6,7 @@
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, TypedDict, TypeVar, Unpack
 
-from postroom.mailbox import approvals, deliveries, grants, inbox, keys, lane, lock, log, records, watch
+from postroom.mailbox import approvals, deliveries, errands, grants, inbox, keys, lane, lock, log, records, watch
 from postroom.mailbox.contracts import (
     Decision,
     FrontendTool,
@@ -278,3 +278,18 @@ def drop_delivery(settings: Settings, /, delivery_id: str) -> Plan[bool]:
 def delete_thread(settings: Settings, /, thread: str) -> Plan[int]:
     """Deletes an idle thread with all it holds."""
     return (yield from one(lane.delete(thread)))
+
+
+def list_lost(settings: Settings, /, thread: str) -> Plan[list[errands.Lost]]:
+    """Errands of a thread that were given up: mail nobody could take, and why."""
+    return (yield from one(errands.undelivered(thread)))
+
+
+def replay_lost(settings: Settings, /, thread: str, *places: str) -> Plan[int]:
+    """Tries errands that were given up once more; without places, all of them."""
+    return (yield from one(errands.replay(thread, places)))
+
+
+def clear_lost(settings: Settings, /, thread: str, *places: str) -> Plan[int]:
+    """Forgets errands that were given up; without places, all of them."""
+    return (yield from one(errands.clear(thread, places)))

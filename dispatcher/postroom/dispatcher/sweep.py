@@ -1,7 +1,7 @@
 """The sweep: one process at a time works off the watch list, so that nothing accepted is ever forgotten.
 
 1. be the one sweeper (a lease on a key; whoever holds it looks, the others stand by)
-2. look at every thread that is due: take back, start, wake, expire, ring again
+2. look at every thread that is due: take back, start, wake, expire, ring again; carry out errands that are left
 3. bury workers that have gone silent: the doorbells they had taken go back to their queues
 4. now and then drop expired names from the listings, and what is left of doorbells that nobody answered
 """
@@ -16,6 +16,8 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from postroom.dispatcher.doorbells import drop_abandoned, put_back_all
+from postroom.dispatcher.driving import drive
+from postroom.dispatcher.errands import carry_out
 from postroom.mailbox import fleet, keys, watch
 from postroom.mailbox.connect import LOST_CONNECTION
 from postroom.mailbox.group import Group
@@ -81,6 +83,7 @@ class Sweeper:
         looks = await self.group.run_all([watch.reclaim(thread, self.settings.max_attempts) for thread in threads])
         for thread, look in zip(threads, looks, strict=True):
             _report(thread, look)
+        await carry_out_all(self.group, self.settings, threads, looks)
         await self.bury()
         if self.passes % TIDY_EVERY == 0:
             await self.tidy(now)
@@ -94,6 +97,7 @@ class Sweeper:
             (keys.DEAD, self.settings.run_retention_ms),
             (keys.UNDELIVERED, self.settings.run_retention_ms),
             (keys.THREADS, self.settings.thread_retention_ms),
+            (keys.STRANDED, self.settings.thread_retention_ms),
         ):
             await self.group.run(watch.tidy(listing, now - kept, now))
         await drop_abandoned(self.group, now)
@@ -121,9 +125,21 @@ async def release_dead(group: Group, settings: Settings, worker: str) -> int:
         looks = _answers(await group.run_all([watch.reclaim(thread, settings.max_attempts, worker) for thread in held]))
         for thread, look in zip(held, looks, strict=True):
             _report(thread, look)
+        await carry_out_all(group, settings, held, looks)
         count += len(held)
         if cursor == b"0":
             return count
+
+
+async def carry_out_all(
+    group: Group, settings: Settings, threads: list[str], looks: list[Look | BaseException]
+) -> None:
+    """Carries out the errands that looks have found."""
+    due = [thread for thread, look in zip(threads, looks, strict=True) if isinstance(look, Look) and look.errands]
+    plans = [drive(carry_out(settings, thread), group.run_all) for thread in due]
+    for thread, outcome in zip(due, await asyncio.gather(*plans, return_exceptions=True), strict=True):
+        if isinstance(outcome, BaseException):
+            log.warning("sweep: errands of thread %r: %s, trying again", thread, outcome)
 
 
 def _answers(outcomes: list[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The commands that look: runs, threads, dead, webhooks, stats, inspect, doctor."""
+"""The commands that look: runs, threads, dead, webhooks, lost, stats, inspect, doctor."""
 
 import argparse
 import json
@@ -10,13 +10,14 @@ from postroom.dispatcher.answers import client_of, plain, print_line, say
 from postroom.dispatcher.client import Dispatcher
 from postroom.dispatcher.terminal import table
 from postroom.mailbox import keys
+from postroom.mailbox.errands import Lost
 from postroom.mailbox.errors import NotFound, PostroomError
 from postroom.mailbox.lifecycle import RunStatus
 
 
 def add(verbs: Any) -> None:
     """Puts these commands on the command line."""
-    for each in (_add_lists, _add_dead, _add_webhooks, _add_insight):
+    for each in (_add_lists, _add_dead, _add_webhooks, _add_lost, _add_insight):
         each(verbs)
 
 
@@ -105,6 +106,33 @@ def _webhooks(given: argparse.Namespace) -> int:
     return 0
 
 
+def _add_lost(verbs: Any) -> None:
+    lost = verbs.add_parser("lost", help="what threads could not deliver to others: list, replay or clear it")
+    lost.add_argument("do", choices=["list", "replay", "clear"])
+    lost.add_argument("thread", metavar="THREAD", nargs="?", help="default: every thread that has some")
+    lost.set_defaults(run=_lost)
+
+
+def _lost(given: argparse.Namespace) -> int:
+    with client_of(given) as client:
+        threads = [given.thread] if given.thread else client.list_stranded(limit=200).items
+        for thread in threads:
+            if given.do == "list":
+                for lost in client.list_lost(thread):
+                    say(given, {"thread": thread, **plain(lost)}, f"{thread}: {_told(lost)}")
+                continue
+            do, word = {"replay": (client.replay_lost, "tried again"), "clear": (client.clear_lost, "dropped")}[
+                given.do
+            ]
+            count = do(thread)
+            say(given, {"thread": thread, "outcome": word, "count": count}, f"{thread}: {count} {word}")
+    return 0
+
+
+def _told(lost: Lost) -> str:
+    return f"{lost.errand.kind} {lost.errand.id} to {lost.errand.to!r}: {lost.error}"
+
+
 def _add_insight(verbs: Any) -> None:
     stats = verbs.add_parser("stats", help="the fleet in numbers")
     stats.set_defaults(run=_stats)
@@ -122,7 +150,7 @@ def _stats(given: argparse.Namespace) -> int:
         print_line(json.dumps(plain(found), ensure_ascii=False))
         return 0
     print_line(f"runs {found.runs}, threads {found.threads}, watched {found.watched}, dead {found.dead}")
-    print_line(f"webhooks owed {found.owed}, given up {found.undelivered}")
+    print_line(f"webhooks owed {found.owed}, given up {found.undelivered}; threads with lost errands {found.stranded}")
     table(["queue", "waiting"], [[name, count] for name, count in found.queues.items()])
     rows = [[pulse.name, *(pulse.fields.get(name, b"").decode() for name in _PULSE)] for pulse in found.workers]
     table(["worker", *_PULSE], rows)

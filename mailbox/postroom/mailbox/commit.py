@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from postroom.mailbox import codec, inbox, journal, log
+from postroom.mailbox import codec, errands, inbox, journal, log
 from postroom.mailbox.contracts import Termination
 from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.errors import InvalidInput
@@ -14,7 +14,7 @@ from postroom.mailbox.ops import Op, counted, pairs, script
 Plain = dict[str, Any]
 
 # Fields of the run record that a step may set; the rest belongs to the scripts.
-STEP_FIELDS = frozenset({"step", "usage", "agent_now", "input_seq", "config", "phase", "output"})
+STEP_FIELDS = frozenset({"step", "usage", "agent_now", "input_seq", "config", "phase", "output", "children"})
 THREAD_FIELDS = frozenset({"agent", "mark", "parent", "title", "usage"})
 
 
@@ -51,6 +51,10 @@ class Batch:
     outputs: dict[str, bytes] = field(default_factory=dict)
     read_mail: list[str] = field(default_factory=list)
     events: list[list[Any]] = field(default_factory=list)
+    owed: list[list[Any]] = field(default_factory=list)
+    sent: dict[str, str] = field(default_factory=dict)
+    children: dict[str, str] = field(default_factory=dict)
+    children_dropped: list[str] = field(default_factory=list)
 
     def say(self, message: Plain, covers: tuple[int, int] | None = None) -> "Batch":
         """Appends a message to the log; a summary says from where to where it `covers` what was said before."""
@@ -92,6 +96,16 @@ class Batch:
         self.read_mail.append(f"{number}-0")
         return self
 
+    def send(self, errand: errands.Errand) -> "Batch":
+        """Owes somebody an errand: it is carried out once the commit is through, and not at all if it is not."""
+        self.owed.append(errands.fields(errand, self.limit))
+        if errand.kind is errands.Kind.MAIL:
+            self.sent[errand.id] = errand.to
+        if errand.child:
+            self.run_fields["children"] = 1
+            self.children[errand.run] = f"{errand.child} {errand.to}"
+        return self
+
     def args(self) -> list[Any]:
         """The batch as the scripts read it: only the sections that hold something, "clear-calls" before the rest."""
         if self.run_fields and not self.run_fields.keys() <= STEP_FIELDS:
@@ -101,6 +115,7 @@ class Batch:
         sections: list[tuple[str, list[Any]]] = [("clear-calls", [])] if self.clear_calls else []
         sections += [("say", each) for each in self.messages]
         sections += [("tell", each) for each in self.events]
+        sections += [("send", each) for each in self.owed]
         sections += [(kind, items) for kind, name in _LISTS if (items := getattr(self, name))]
         sections += [(kind, pairs(fields)) for kind, name in _MAPS if (fields := getattr(self, name))]
         flat: list[Any] = [self.number, self.max_events, len(sections)]
@@ -116,6 +131,7 @@ _LISTS = (
     ("drop-call", "calls_dropped"),
     ("drop-state", "run_state_dropped"),
     ("drop-thread-state", "thread_state_dropped"),
+    ("drop-child", "children_dropped"),
     ("read", "read_mail"),
 )
 _MAPS = (
@@ -125,6 +141,8 @@ _MAPS = (
     ("state", "run_state"),
     ("thread-state", "thread_state"),
     ("output", "outputs"),
+    ("sent", "sent"),
+    ("child", "children"),
 )
 
 
@@ -138,6 +156,7 @@ class Arrivals:
     cancel: str
     decisions: int
     mail: list[inbox.Mail]
+    outbox: int = 0
     doorbell: Doorbell | None = None
 
 
@@ -173,7 +192,7 @@ def finish(
 
 
 def _arrivals(reply: Any) -> Arrivals:
-    outcome, seq, events, cancel, decisions, mail, *bell = reply
+    outcome, seq, events, cancel, decisions, mail, outbox, *bell = reply
     return Arrivals(
         outcome.decode(),
         seq,
@@ -181,6 +200,7 @@ def _arrivals(reply: Any) -> Arrivals:
         cancel.decode(),
         decisions,
         [inbox.mail(raw) for raw in mail],
+        outbox,
         doorbell(bell[0]) if bell else None,
     )
 

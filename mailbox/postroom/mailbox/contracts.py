@@ -22,6 +22,7 @@ from postroom.mailbox.messages import (
     message,
 )
 from postroom.mailbox.runs import (
+    Budget,
     CallRecord,
     Letter,
     OnBusy,
@@ -44,6 +45,7 @@ from postroom.mailbox.tickets import (
 __all__ = [
     "Audio",
     "Base64Source",
+    "Budget",
     "CallRecord",
     "Contract",
     "Decision",

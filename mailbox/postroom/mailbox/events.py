@@ -238,6 +238,17 @@ class ActivityDelta(Event):
     patch: list[JsonValue] = Field(default_factory=list)
 
 
+class ChildEvent(Event):
+    """Something that happened to a child of the run, as its journal has it; best effort, but for what it waits for."""
+
+    type: Literal["child_event"] = "child_event"
+    child_run_id: str
+    child_thread_id: str = ""
+    agent: str = ""
+    call_id: str | None = None
+    event: dict[str, JsonValue] = Field(default_factory=dict)
+
+
 class ErrorRaised(Event):
     """Something went wrong that the run survives; the end of a run is `run_finish`, always."""
 
@@ -274,6 +285,7 @@ KnownEvent = (
     | MessagesSnapshot
     | ActivitySnapshot
     | ActivityDelta
+    | ChildEvent
     | ErrorRaised
 )
 

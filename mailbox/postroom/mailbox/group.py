@@ -27,6 +27,7 @@ class Group:
     """Runs verbs on an asyncio client, many per round trip. Close it when done; a lost connection is made anew."""
 
     def __init__(self, client: "redis.asyncio.Redis") -> None:
+        self.client = client
         self._pool: Any = client.connection_pool
         self._connection: Any = None
         self._waiting: list[Packed] = []

@@ -66,6 +66,7 @@ def send(letter: Letter, settings: Settings, now: int | None = None) -> Op[Recei
         settings.max_mail,
         letter.agent or "",
         letter.queue,
+        letter.run_id or "",
         settings.run_retention_ms,
         settings.thread_retention_ms,
         settings.dedupe_ms,
@@ -82,3 +83,8 @@ def unread(thread_id: str, count: int = 100) -> Op[list[Mail]]:
     """Mail nobody has read yet."""
     command = ("XRANGE", keys.mailbox(thread_id), "-", "+", "COUNT", count)
     return Op(command, lambda reply: [mail(raw) for raw in reply])
+
+
+def at(thread_id: str, number: int) -> Op[bool]:
+    """Whether the mail of that number is still unread."""
+    return Op(("XRANGE", keys.mailbox(thread_id), f"{number}-0", f"{number}-0"), bool)

@@ -11,6 +11,7 @@ RUNS: Final = "postroom:runs"
 DEAD: Final = "postroom:dead"
 OWED: Final = "postroom:deliveries"
 UNDELIVERED: Final = "postroom:undelivered"
+STRANDED: Final = "postroom:stranded"
 # Stored agents: the present version of each, the counter that numbers versions, the channel that tells of a change.
 AGENTS: Final = "postroom:agents"
 AGENTS_VERSION: Final = "postroom:agents:version"
@@ -78,6 +79,26 @@ def mailbox(thread_id: str) -> str:
     return f"postroom:{{{thread_id}}}:mailbox"
 
 
+def outbox(thread_id: str) -> str:
+    """What the thread owes to others: errands not yet carried out."""
+    return f"postroom:{{{thread_id}}}:outbox"
+
+
+def outbox_tries(thread_id: str) -> str:
+    """Errands that were put off: how often they were tried and when they are due."""
+    return f"{outbox(thread_id)}:tries"
+
+
+def undelivered(thread_id: str) -> str:
+    """Errands that were given up, and why."""
+    return f"postroom:{{{thread_id}}}:undelivered"
+
+
+def sent(mail_id: str) -> str:
+    """Id of a message that an agent sent → its sender's thread and its recipient's."""
+    return f"postroom:sent:{mail_id}"
+
+
 def thread_state(thread_id: str) -> str:
     """Thread-scoped plugin state."""
     return f"postroom:{{{thread_id}}}:state"
@@ -101,6 +122,11 @@ def run_state(thread_id: str, run_id: str) -> str:
 def outputs(thread_id: str, run_id: str) -> str:
     """Whole results of tools that were too long for the log, by step and call."""
     return f"{run(thread_id, run_id)}:outputs"
+
+
+def children(thread_id: str, run_id: str) -> str:
+    """The run's children: child run → how it reports, and its thread."""
+    return f"{run(thread_id, run_id)}:children"
 
 
 def events(thread_id: str, run_id: str) -> str:

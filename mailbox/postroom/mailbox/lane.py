@@ -116,6 +116,7 @@ def _record(request: RunRequest, messages: list[dict[str, Any]], limit: int) -> 
         "metadata": request.metadata,
         "overrides": request.overrides,
         "frontend_tools": tools,
+        "budget": request.budget.as_dict() if request.budget else None,
     }
     fields: dict[str, Any] = {"request": codec.encode({k: v for k, v in body.items() if v}, limit)}
     if request.tenant:
@@ -125,6 +126,9 @@ def _record(request: RunRequest, messages: list[dict[str, Any]], limit: int) -> 
     if request.parent:
         fields["parent"] = codec.encode(request.parent.as_dict(), limit)
         fields["parent_run"] = request.parent.run_id
+        if request.parent.reports:
+            fields["reports"] = request.parent.reports
+            fields["parent_thread"] = request.parent.thread_id
     return fields
 
 

@@ -43,11 +43,25 @@ class OnWaiting(StrEnum):
 
 
 class Parent(Contract):
-    """Who started a run on behalf of whom."""
+    """Who started a run on behalf of whom.
+
+    `reports` says how the parent hears of it: as the `answer` to a call that waits for it, by `mail` to its thread, or
+    not at all. `depth` counts the runs above.
+    """
 
     thread_id: ThreadId
     run_id: RunId
     call_id: CallId | None = None
+    agent: AgentId | None = None
+    reports: Literal["answer", "mail"] | None = None
+    depth: Annotated[int, Field(ge=1)] = 1
+
+
+class Budget(Contract):
+    """What a run may spend at most, on top of what its agent allows."""
+
+    max_tokens: Annotated[int, Field(gt=0)] | None = None
+    max_usd: Annotated[float, Field(gt=0)] | None = None
 
 
 class RunRequest(Contract):
@@ -68,6 +82,7 @@ class RunRequest(Contract):
     tenant: FreeId | None = None
     webhook: Webhook | None = None
     parent: Parent | None = None
+    budget: Budget | None = None
     overrides: dict[str, JsonValue] = Field(default_factory=dict)
     frontend_tools: Annotated[tuple[FrontendTool, ...], Field(max_length=128)] = ()
 
@@ -83,7 +98,10 @@ class RunRequest(Contract):
 
 
 class Letter(Contract):
-    """A message on its way to a thread's mailbox; its id makes a second sending harmless."""
+    """A message on its way to a thread's mailbox; its id makes a second sending harmless.
+
+    With a `run_id` it is for that run alone, and refused once the run has ended.
+    """
 
     id: MailId
     thread_id: ThreadId
@@ -92,6 +110,7 @@ class Letter(Contract):
     kind: Literal["message", "steer", "task"] = "message"
     agent: AgentId | None = None
     queue: QueueName = "default"
+    run_id: RunId | None = None
 
 
 class Termination(Contract):
@@ -113,8 +132,14 @@ class Usage(Contract):
     cost_usd: float = 0.0
 
     def __add__(self, other: "Usage") -> "Usage":
-        pairs = zip(self.model_dump().items(), other.model_dump().values(), strict=True)
-        return Usage(**{name: mine + theirs for (name, mine), theirs in pairs})
+        # Both were checked when they were made; this runs in every step.
+        theirs = other.__dict__
+        return Usage.model_construct(**{name: value + theirs[name] for name, value in self.__dict__.items()})
+
+
+def spent(usage: Usage) -> dict[str, Any]:
+    """What was spent, as plain data; what was not is left out."""
+    return {name: value for name, value in usage.__dict__.items() if value}
 
 
 class RunRecord(Contract):

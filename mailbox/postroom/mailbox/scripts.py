@@ -36,6 +36,9 @@ NAMES: Final = (
     "drop_agent",
     "admit",
     "settle",
+    "carried",
+    "recover",
+    "relay",
 )
 # How long an answer to a doorbell may take before somebody looks whether it was heard.
 RING_AGAIN_MS: Final = 5_000

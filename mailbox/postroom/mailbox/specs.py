@@ -23,7 +23,8 @@ class Behaviour(Contract):
 
     `parallel` calls of a step run side by side; 1 means one after the other. `continuations` is how often an answer
     that was cut off is continued, `nudges` how often an empty one is asked for again, `repairs` how often an answer of
-    the wrong shape is, `failures` how often in a row one tool may fail before the run stops.
+    the wrong shape is, `failures` how often in a row one tool may fail before the run stops. `children` is how many
+    runs it may have at work for it at a time, `depth` how many levels of them there may be.
     """
 
     parallel: Annotated[int, Field(ge=1)] = 4
@@ -32,6 +33,8 @@ class Behaviour(Contract):
     repairs: Annotated[int, Field(ge=0)] = 2
     failures: Annotated[int, Field(ge=1)] = 3
     output_limit: Annotated[int, Field(gt=0)] = 20_000
+    children: Annotated[int, Field(ge=0)] = 128
+    depth: Annotated[int, Field(ge=0)] = 4
 
 
 class StopCondition(Contract):

@@ -13,11 +13,12 @@ from postroom.mailbox.ops import Op, script
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a look found: when to come back (0 = no need), a run given up as dead, a doorbell to ring."""
+    """What a look found: when to come back (0 = no need), a run given up as dead, a doorbell that rang, errands due."""
 
     again: int
     dead: str
     doorbell: Doorbell | None
+    errands: bool = False
 
 
 def due(now: int, count: int = 100) -> Op[list[str]]:
@@ -30,7 +31,7 @@ def reclaim(thread_id: str, max_attempts: int, dead_worker: str = "", now: int |
     """Looks at a thread; naming a dead worker gives up its lock before the lease ends."""
 
     def parse(reply: Any) -> Look:
-        return Look(int(reply[0]), reply[1].decode(), doorbell(reply[2]))
+        return Look(int(reply[0]), reply[1].decode(), doorbell(reply[2]), bool(reply[3]))
 
     return script("reclaim", thread_id, now, (max_attempts, dead_worker), parse)
 
@@ -46,6 +47,7 @@ def tidy(listing: str, before: int, now: int, count: int = 100) -> Op[int]:
         keys.RUNS: ("postroom:run:", ""),
         keys.THREADS: ("postroom:{", "}:thread"),
         keys.DEAD: ("postroom:run:", ""),
+        keys.STRANDED: ("postroom:{", "}:undelivered"),
         keys.UNDELIVERED: ("postroom:delivery:", ""),
     }
     command = ("EVALSHA", scripts.load("tidy").sha, 1, listing, before, count, now, *around[listing])

@@ -3,12 +3,13 @@
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from postroom.dispatcher import Dispatcher
 from postroom.mailbox import codec, keys, ops, records, watch
 from postroom.mailbox.connect import connect_async
 from postroom.mailbox.group import Group
+from postroom.mailbox.ops import Op, hash_fields
 from postroom.mailbox.settings import Settings
 from postroom.worker.activation import activate
 from postroom.worker.app import App
@@ -33,7 +34,7 @@ class Office:
         self.points: list[str] = []
         self.look: Callable[[str], None] = lambda _: None
 
-    def __enter__(self) -> "Office":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -43,9 +44,22 @@ class Office:
         """Enqueues a run on the thread."""
         return self.dispatcher.submit(agent, words, **{"thread": self.thread, "queue": self.thread, **more}).run_id
 
-    def serve(self, run_id: str, die_at: str = "", nth: int = 1, thread: str = "", beside: Any = None) -> bool:
-        """One activation by a new worker; whether it died at the named point, the n-th time it came there."""
-        return asyncio.run(self._serve(run_id, die_at, nth, thread or self.thread, beside))
+    def serve(
+        self, run_id: str, die_at: str = "", nth: int = 1, thread: str = "", beside: Any = None, noticed: bool = True
+    ) -> bool:
+        """One activation by a new worker; whether it died at the named point, the n-th time it came there.
+
+        Unless somebody noticed, its lease must run out before another worker can go on.
+        """
+        return asyncio.run(self._serve(run_id, die_at, nth, thread or self.thread, beside, noticed))
+
+    def race(self, run_id: str, workers: int = 2) -> None:
+        """Several workers answer the same doorbell at once."""
+
+        async def all_at_once() -> None:
+            await asyncio.gather(*(self._serve(run_id, "", 1, self.thread, None) for _ in range(workers)))
+
+        asyncio.run(all_at_once())
 
     async def _serve(
         self,
@@ -54,12 +68,14 @@ class Office:
         nth: int,
         thread: str,
         beside: Callable[[Desk], Awaitable[None]] | None,
+        noticed: bool = True,
     ) -> bool:
         self.workers += 1
         worker = f"worker-{self.workers}"
         client = await connect_async(self.url)
         desk = self.desk = Desk(Group(client), self.app, self.settings, worker)
         left = nth
+        over: list[Any] = []
 
         def reach(point: str) -> None:
             nonlocal left
@@ -68,6 +84,10 @@ class Office:
             if point == die_at:
                 left -= 1
                 if left == 0:
+                    # Whatever is done on the side takes the whole process along.
+                    if asyncio.current_task() in desk.aside:
+                        over.append(asyncio.current_task())
+                        serving.cancel()
                     raise Died(point)
 
         desk.reach = reach
@@ -76,19 +96,17 @@ class Office:
             if beside:
                 await beside(desk)
             await serving
+            await _sent_off(desk)
         except BaseException as error:
-            if not _died(error):
+            if not over and not _died(error):
                 raise
             # A dead process takes its tasks along, and its supervisor says so.
             others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
             for task in others:
                 task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-            fresh = await connect_async(self.url)
-            group = Group(fresh)
-            await group.run(watch.reclaim(thread, self.settings.max_attempts, worker))
-            await group.close()
-            await fresh.aclose()
+            await asyncio.gather(*others, *over, return_exceptions=True)
+            if noticed:
+                ops.run(self.dispatcher.client, watch.reclaim(thread, self.settings.max_attempts, worker))
             return True
         finally:
             await desk.group.close()
@@ -99,6 +117,10 @@ class Office:
         """Lets the time of a waiting run come."""
         wake = self.record(run_id).wake
         ops.run(self.dispatcher.client, watch.reclaim(self.thread, self.settings.max_attempts, "", now=wake + 1))
+
+    def skip_to_start(self, run_id: str) -> None:
+        """Lets the time come at which a failed attempt is repeated."""
+        self.dispatcher.client.hset(keys.run(self.thread, run_id), "start_at", "0")
 
     def run(self, words: str = "hello", **more: Any) -> str:
         """A run from its submission to where it ends or waits."""
@@ -124,17 +146,22 @@ class Office:
 
     def state(self, run_id: str) -> Plain:
         """What plugins keep, of the thread and of the run."""
-        client, thread = self.dispatcher.client, self.thread
-        of_thread = ops.run(client, records.get_state(thread))
-        of_run = client.hgetall(f"{keys.run(thread, run_id)}:state")
-        return {
-            **{name: codec.decode(value) for name, value in of_thread.items()},
-            **{name.decode(): codec.decode(value) for name, value in of_run.items()},
-        }
+        client = self.dispatcher.client
+        of_run = Op(("HGETALL", keys.run_state(self.thread, run_id)), hash_fields)
+        stored = {**ops.run(client, records.get_state(self.thread)), **ops.run(client, of_run)}
+        return {name: codec.decode(value) for name, value in stored.items()}
 
     def words(self) -> list[tuple[str, str]]:
         """Who said what."""
         return [(message["role"], text(message)) for message in self.log()]
+
+
+async def _sent_off(desk: Desk) -> None:
+    """What the worker does on the side; it may die over that, too."""
+    while desk.aside:
+        done, _ = await asyncio.wait(desk.aside)
+        for task in done:
+            task.result()
 
 
 def _died(error: BaseException) -> bool:
@@ -162,8 +189,9 @@ def valid(messages: Sequence[Plain]) -> None:
 
 def in_order(types: Sequence[str]) -> None:
     """The order that followers of a run may rely on."""
-    # A worker that dies before it has written anything leaves only the note that the run is queued again.
-    assert next((kind for kind in types if kind != "run_requeued"), "run_start") == "run_start"
+    # What comes from outside may be first: a cancel, or the note that a run whose worker wrote nothing is queued again.
+    inside = [kind for kind in types if kind not in ("run_requeued", "cancel_requested")]
+    assert inside[:1] in ([], ["run_start"])
     assert types.count("run_finish") <= 1
     if "run_finish" in types:
         assert types[-1] == "run_finish"

@@ -1,8 +1,15 @@
 """The loop's steps, on a real server: what is said, what is told, how often Redis is asked."""
 
+from dataclasses import replace
+
 from postroom.worker.app import Agent, App
+from postroom.worker.model.errors import Unauthorized
+from postroom.worker.model.reply import Reply
 from postroom.worker.model.scripted import ScriptedModel
-from postroom.worker.tools import Finish, tool
+from postroom.worker.plugins.base import HookContext
+from postroom.worker.plugins.middleware import Middleware, MiddlewareChain
+from postroom.worker.scripted import Scripted
+from postroom.worker.tools import Finish, Handoff, tool
 from tests.worker.loop.office import Office, in_order, valid
 
 CALLS = {"say": "Let me see.", "calls": [{"name": "add", "arguments": {"a": 2, "b": 3}}]}
@@ -95,3 +102,39 @@ def test_unknown_tools_and_wrong_arguments_are_told_to_the_model(server_url: str
         valid(office.log())
         in_order(office.types(run))
         assert office.record(run).status == "done"
+
+
+def test_a_handoff_may_go_to_an_agent_with_a_loop_of_its_own(server_url: str) -> None:
+    @tool
+    def pass_on() -> Handoff:
+        """Hands over."""
+        return Handoff("echo")
+
+    clerk = Agent("clerk", model=ScriptedModel([{"calls": [{"name": "pass_on"}]}]), tools=[pass_on])
+    with Office(server_url, App([clerk, Agent("echo", Scripted(["", "I am the echo."]))])) as office:
+        run = office.run()
+        assert office.words()[-1] == ("assistant", "I am the echo.")
+        assert office.record(run).termination.kind == "natural_end"
+
+
+def test_what_a_filter_takes_back_was_never_shown(server_url: str) -> None:
+    class Discreet(Middleware):
+        def on_post_llm(self, reply: Reply, context: HookContext) -> Reply:
+            return replace(reply, text=reply.text.replace("secret", "***"))
+
+    model = ScriptedModel([{"say": "The secret is out.", "chunk": 3}])
+    agent = Agent("clerk", model=model, plugins=[MiddlewareChain(Discreet())])
+    with Office(server_url, App([agent])) as office:
+        run = office.run()
+        assert office.words()[-1] == ("assistant", "The *** is out.")
+        shown = "".join(event["delta"] for event in office.events(run) if event["type"] == "text_delta")
+        assert shown == "The *** is out."
+
+
+def test_what_no_retry_would_mend_is_on_the_list_of_the_dead(server_url: str) -> None:
+    with _office(server_url, [Unauthorized("no key")]) as office:
+        run = office.run()
+        record = office.record(run)
+        assert (record.termination.kind, record.termination.code) == ("error", "model_unauthorized")
+        assert record.attempts == 0
+        assert run in {each.run_id for each in office.dispatcher.list_runs(dead=True, thread=office.thread).items}

@@ -13,7 +13,7 @@ from postroom.mailbox.settings import Settings
 from postroom.worker.model.base import Options, ReasoningPart, Request, Stop, TextPart
 from postroom.worker.model.errors import ModelError, RequestRejected
 from postroom.worker.model.reply import whole
-from tests.waiting import eventually
+from tests.waiting import until
 from tests.worker.model import wires
 from tests.worker.model.conftest import KEY, NAMES, Make, fail, hear, question
 from tests.worker.model.provider import Provider, Reaction
@@ -132,7 +132,7 @@ def test_slow_first_token(provider: Provider, models: Make, path: str) -> None:
     provider.react(Reaction(LONG, delay=30))
     error = fail(models(settings=QUICK), NAMES[path])
     assert error.code == "model_timeout"
-    eventually(provider.left_early.is_set)
+    until(provider.left_early.is_set, 5, "the stream was closed")
 
 
 @EACH
@@ -147,7 +147,7 @@ def test_a_stall_in_the_middle(provider: Provider, models: Make, path: str) -> N
     provider.react(Reaction(LONG, stall_after=20))
     error = fail(models(settings=QUICK), NAMES[path])
     assert (error.code, "silent for 0.15 s" in error.message) == ("model_timeout", True)
-    eventually(provider.left_early.is_set)
+    until(provider.left_early.is_set, 5, "the stream was closed")
 
 
 @EACH
@@ -259,7 +259,7 @@ def test_giving_up_closes_the_connection_at_once(provider: Provider, models: Mak
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         # Noticed while our loop is still there, so it was not the end of the process that closed it.
-        await asyncio.to_thread(eventually, provider.left_early.is_set, 2.0)
+        await asyncio.to_thread(until, provider.left_early.is_set, 5, "the stream was closed")
         await made.close()
 
     asyncio.run(give_up())

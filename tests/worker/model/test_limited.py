@@ -15,7 +15,7 @@ from postroom.worker.model.base import Options, Stop, ToolSpec
 from postroom.worker.model.errors import RateLimited
 from postroom.worker.model.limited import Gate, Limited, estimate
 from postroom.worker.model.scripted import ScriptedModel
-from tests.waiting import eventually
+from tests.waiting import until
 from tests.worker.model.conftest import Make, hear, question
 from tests.worker.model.provider import Provider
 
@@ -86,7 +86,7 @@ def test_a_cancelled_request_leaves_the_queue(server_url: str) -> None:
         model = Limited(inner, gates[0], requests_per_minute=1)
         await ask(model)
         task = asyncio.create_task(ask(model))
-        await asyncio.to_thread(eventually, lambda: client.exists(queue))
+        await asyncio.to_thread(until, lambda: client.exists(queue), 5, "somebody waits for the limit")
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert client.exists(queue) == 0

@@ -1,6 +1,7 @@
 """When to ask again, how long to wait, and what becomes of an answer that broke off."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -31,6 +32,11 @@ def test_every_error_has_one_sort(kind: type[ModelError]) -> None:
     if kind is not ModelError:
         assert sum(issubclass(kind, sort) for sort in (Transient, Permanent, Unavailable)) == 1
     assert len([each for each in KINDS if each.code == kind.code]) == 1
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    drawn = re.findall(r"^[\s│├└─]*([A-Z]\w+)", errors.__doc__ or "", re.MULTILINE)
+    assert sorted(drawn[1:]) == sorted(kind.__name__ for kind in KINDS)
 
 
 def test_tries_are_counted_apart() -> None:

@@ -8,9 +8,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
-from postroom.mailbox import codec, commit, lock, records
+from postroom.mailbox import codec, commit, lock, records, relay
 from postroom.mailbox import log as thread_log
 from postroom.mailbox.commit import Arrivals, Batch, Owner
 from postroom.mailbox.contracts import Termination, Usage
@@ -18,6 +19,7 @@ from postroom.mailbox.errors import FenceLost, PostroomError
 from postroom.mailbox.lifecycle import TerminationKind
 from postroom.mailbox.log import Entry
 from postroom.mailbox.ops import Fields, Op
+from postroom.mailbox.runs import spent
 from postroom.worker import notes
 from postroom.worker.desk import Active, Desk
 from postroom.worker.loop import Finish, Loop, Memory, Plain, Standing, Turn, Wait
@@ -76,6 +78,8 @@ class Activation:
         self.memory: Memory | None = None
         self.begun = False
         self.pen = Pen(desk, active, int(run["commits"]) + 1, self.step, bool(phase))
+        if self.request.get("parent", {}).get("reports"):
+            self.pen.relay = self._relay
         self.calls = notes.open_calls(claim.calls, self.asked.message if self.asked else None)
         self.pen.calls = notes.by_id(self.calls)
         # The server's clock as of the claim, so that a retry is not early or late by how wrong our own is.
@@ -89,8 +93,12 @@ class Activation:
             await self._end(Termination(kind=TerminationKind.ERROR, code="agent_not_found", message=self._no_agent()))
             return
         try:
+            served = self.agent
             while await self._turn(loop):
-                pass
+                if self.agent != served:
+                    served = self.agent
+                    # Nobody to go on with it: whoever handed it over says so.
+                    loop = await self.desk.loop(served, self.config, self.step > 0) or loop
         except FenceLost:
             raise
         except PostroomError as error:
@@ -109,6 +117,16 @@ class Activation:
     def _no_agent(self) -> str:
         known = ", ".join(sorted(self.desk.app.agents)) or "none"
         return f"this worker has no agent {self.agent!r}; it knows {known}"
+
+    def _relay(self, told: list[Plain]) -> None:
+        """Shows events of this run in its parent's journal: a hint, so nobody waits for it and it may be lost."""
+        parent, owner, settings = self.request["parent"], self.owner, self.desk.settings
+        about = (owner.run_id, owner.thread_id, self.agent, parent.get("call_id"))
+        events = [relay.child_event(*about, event) for event in told if event["type"] in relay.SHOWN]
+        if events:
+            limits = settings.max_events, settings.max_body_bytes
+            op = relay.relay(parent["thread_id"], parent["run_id"], events, *limits)
+            self.desk.send_off(partial(self.desk.hint, op))
 
     async def _changed(self) -> bool:
         """Whether the thread's state was changed by somebody else; then it is read again."""
@@ -219,13 +237,17 @@ class Activation:
         batch.clear_calls = bool(self.calls) and not turn.calls
         self.pen.note(batch, turn.calls)
         if turn.usage:
-            batch.run_fields["usage"] = codec.encode((self.usage + turn.usage).as_dict())
-            batch.thread_fields["usage"] = codec.encode((self.thread_usage + turn.usage).as_dict())
+            self.usage, self.thread_usage = self.usage + turn.usage, self.thread_usage + turn.usage
+            batch.run_fields["usage"] = codec.encode(spent(self.usage))
+            batch.thread_fields["usage"] = codec.encode(spent(self.thread_usage))
         if turn.config:
             batch.run_fields["config"] = turn.config
         if turn.agent:
             batch.run_fields["agent_now"] = turn.agent
             batch.thread_fields["agent"] = turn.agent
+        for errand in turn.errands:
+            batch.send(errand)
+        batch.children_dropped += turn.closed
         for call_id, output in turn.outputs.items():
             batch.keep_output(call_id, output)
         for name, value in turn.run_state.items():
@@ -262,8 +284,6 @@ class Activation:
         if isinstance(turn.then, Wait):
             await self._look_again()
         self.mail = arrivals.mail
-        if turn.usage:
-            self.usage, self.thread_usage = self.usage + turn.usage, self.thread_usage + turn.usage
         self.config = turn.config or self.config
         self.agent = turn.agent or self.agent
         self.run_state = {**self.run_state, **turn.run_state} if turn.run_state else self.run_state
@@ -292,6 +312,8 @@ class Activation:
         await self.pen.write(fill)
 
     async def _fail(self, error: Exception) -> None:
+        # Whoever follows the run sees where it began, even if no attempt ever comes to a commit.
+        await self.pen.flush()
         wait = min(FIRST_RETRY_MS * 2 ** max(self.attempts - 1, 0), LONGEST_RETRY_MS)
         at = int(time.time() * 1000) + self.clock_ahead + wait
         failure = lock.Failure(at, self.desk.settings.max_attempts)
@@ -310,6 +332,10 @@ def _request(run: Fields) -> Plain:
         request["tenant"] = tenant
     if deadline := _text(run, "deadline"):
         request["deadline"] = int(deadline)
+    request["queue"] = _text(run, "queue")
+    request["priority"] = int(run.get("priority", 128))
+    if "parent" in run:
+        request["parent"] = codec.decode(run["parent"])
     return request
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from postroom.mailbox.contracts import ResumeMode, Ticket
+from postroom.mailbox.errands import Errand
 from postroom.mailbox.lifecycle import CallStatus
 from postroom.worker.core.calls import PENDING, Block, Intercept, OpenCall, Outcome, SetResult, Suspend, failure
 from postroom.worker.core.command import Command, Phase
@@ -93,17 +94,17 @@ async def intercepted(scene: Scene, call: OpenCall, intercept: Intercept) -> Ope
     return finished(scene, call, outcome)
 
 
-def suspended(scene: Scene, call: OpenCall, ticket: Ticket) -> OpenCall:
+def suspended(scene: Scene, call: OpenCall, ticket: Ticket, errands: tuple[Errand, ...] = ()) -> OpenCall:
     """The call behind a ticket."""
     told = {"type": "tool_call_done", "id": call.id, "outcome": "suspended", "result": ticket.as_dict()}
     scene.pen.tell(told)
-    return replace(call, status=CallStatus.SUSPENDED, ticket=ticket, decision=None, outcome=None)
+    return replace(call, status=CallStatus.SUSPENDED, ticket=ticket, decision=None, outcome=None, errands=errands)
 
 
 def finished(scene: Scene, call: OpenCall, outcome: Outcome) -> OpenCall:
     """The call with its outcome, told to whoever follows; one that is pending waits behind its ticket."""
     if outcome.status == PENDING:
-        return suspended(scene, call, outcome.ticket or _question(call, outcome))
+        return suspended(scene, call, outcome.ticket or _question(call, outcome), outcome.command.errands)
     status = STATUS_OF[outcome.status]
     if call.decision:
         scene.pen.tell({"type": "tool_call_resumed", "target_id": call.id, "result": result_event(outcome)})

@@ -3,8 +3,9 @@
 from typing import Protocol
 
 from postroom.mailbox.contracts import Termination
-from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
+from postroom.mailbox.lifecycle import TerminationKind
 from postroom.worker.asking import ask
+from postroom.worker.core.delegation import reason
 from postroom.worker.core.step import CallModel, RunTools, WaitForDecisions, next_move
 from postroom.worker.loop import Finish, Pen, Standing, Turn, Wait
 from postroom.worker.plan import Plan, with_frontend_tools
@@ -39,7 +40,7 @@ class AgentLoop:
             case RunTools(calls):
                 return await work(scene, calls)
             case WaitForDecisions(tickets):
-                waits = Wait(WaitingReason.APPROVAL, tickets=tickets)
+                waits = Wait(reason(tickets), tickets=tickets)
                 return scene.turn(calls=standing.calls, folds=False, then=waits)
 
     async def _plan(self, standing: Standing) -> Plan | None:

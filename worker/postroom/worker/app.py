@@ -48,6 +48,7 @@ class App:
     def _plans(self, agents: Sequence[Agent], problems: list[str]) -> dict[str, Plan]:
         plans: dict[str, Plan] = {}
         names: set[str] = set()
+        self.catalogue.described |= {agent.id: agent.description for agent in agents}
         for agent in agents:
             try:
                 check_name(agent.id, "agent")

@@ -1,12 +1,15 @@
 """The turn that asks the model: hooks, request, answer, and what the answer leads to."""
 
+import time
 from dataclasses import replace
 from typing import Any
 
 from postroom.mailbox.contracts import Termination
-from postroom.mailbox.lifecycle import CALL_DONE, TerminationKind, WaitingReason
+from postroom.mailbox.lifecycle import CALL_DONE, TerminationKind
+from postroom.mailbox.runs import spent
 from postroom.worker.admission import admit
 from postroom.worker.core.command import Command, Phase
+from postroom.worker.core.delegation import policies, reason
 from postroom.worker.core.errors import OutputInvalid
 from postroom.worker.core.output import Refused, checked
 from postroom.worker.core.step import WaitForDecisions, next_move
@@ -31,10 +34,7 @@ async def ask(scene: Scene) -> Turn:
     asked = await request_for(scene)
     if stop := scene.stage.stop:
         return await scene.finish(stop, (), None)
-    reply = await _answer(scene, asked)
-    scene.usage = reply.usage
-    for change in scene.plan.reply_filters:
-        reply = await settled(change(reply, scene.stage.context(Phase.AFTER_INFERENCE, reply=reply)))
+    reply = await _heard(scene, asked)
     await scene.stage.gather(Phase.AFTER_INFERENCE, reply=reply, messages=asked.seen, tools=asked.names)
     _count(scene, reply)
     if stop := scene.stage.stop or _stop(scene, reply):
@@ -42,6 +42,21 @@ async def ask(scene: Scene) -> Turn:
         words = replace(reply, calls=())
         return await scene.finish(stop, () if words.empty else (words.as_message(),), {"response": reply.text})
     return await (_call(scene, asked, reply) if reply.calls else _conclude(scene, asked, reply))
+
+
+async def _heard(scene: Scene, asked: Asked) -> Reply:
+    """The answer as it is stored: filtered, and told when no filter can take it back any more."""
+    began = time.monotonic()
+    reply = await _answer(scene, asked)
+    scene.usage = reply.usage
+    for change in scene.plan.reply_filters:
+        reply = await settled(change(reply, scene.stage.context(Phase.AFTER_INFERENCE, reply=reply)))
+    if scene.plan.reply_filters and reply.text:
+        scene.pen.tell({"type": "text_delta", "delta": reply.text})
+    took = int((time.monotonic() - began) * 1000)
+    told: Plain = {"type": "inference_complete", "model": scene.plan.model.name, "duration_ms": took}
+    scene.pen.tell({**told, "usage": spent(scene.usage)})
+    return reply
 
 
 async def _begin(scene: Scene) -> None:
@@ -87,13 +102,17 @@ async def _filtered(scene: Scene, message: Plain) -> Plain:
 async def _answer(scene: Scene, asked: Asked) -> Reply:
     """The model's answer. If the request was too long after all, it is made shorter and asked once more."""
     behaviour = scene.plan.agent.behaviour
+    # What a filter may take back must not have been shown.
+    hold = bool(scene.plan.reply_filters)
     scene.pen.reach("before_model")
     try:
-        reply = await infer(scene.plan.model, asked.request, scene.pen, behaviour.continuations, behaviour.nudges)
+        reply = await infer(scene.plan.model, asked.request, scene.pen, behaviour.continuations, behaviour.nudges, hold)
     except ContextOverflow:
         scene.pen.tell({"type": "stream_reset", "reason": "the request was too long"})
         shorter = await compacted_now(scene, asked)
-        reply = await infer(scene.plan.model, shorter.request, scene.pen, behaviour.continuations, behaviour.nudges)
+        reply = await infer(
+            scene.plan.model, shorter.request, scene.pen, behaviour.continuations, behaviour.nudges, hold
+        )
     scene.pen.reach("after_model")
     await compact_if_due(scene, asked)
     return reply
@@ -105,7 +124,8 @@ def _count(scene: Scene, reply: Reply) -> None:
 
 
 def _stop(scene: Scene, reply: Reply) -> Termination | None:
-    return _stopped(first_stop(scene.plan.stops, scene.state[RUN_STATS], reply, now_ms()))
+    stops = (*scene.plan.stops, *policies(scene.standing.request))
+    return _stopped(first_stop(stops, scene.state[RUN_STATS], reply, now_ms()))
 
 
 def _stopped(verdict: Verdict) -> Termination | None:
@@ -122,7 +142,7 @@ async def _call(scene: Scene, asked: Asked, reply: Reply) -> Turn:
         case WaitForDecisions(tickets):
             await scene.close_step((*asked.seen, message))
             scene.pen.reach("before_suspend")
-            waits = Wait(WaitingReason.APPROVAL, tickets=tickets)
+            waits = Wait(reason(tickets), tickets=tickets)
             return scene.turn(messages=(message,), calls=calls, then=waits)
         case _:
             return scene.turn(messages=(message,), calls=calls)

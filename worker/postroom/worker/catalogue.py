@@ -9,6 +9,12 @@ from postroom.worker.model.resolve import resolve
 from postroom.worker.plan import Draft, Plan
 from postroom.worker.plugins.base import Plugin
 from postroom.worker.tools.base import Tool
+from postroom.worker.tools.children import Nursery
+from postroom.worker.tools.delegate import delegate
+from postroom.worker.tools.send_message import message_receipt, recover_failed_messages, send_message
+
+# Tools that agents may name without anybody defining them.
+BUILT_IN: dict[str, Tool] = {tool.name: tool for tool in (send_message, message_receipt, recover_failed_messages)}
 
 
 class Catalogue:
@@ -22,6 +28,7 @@ class Catalogue:
         problems: list[str],
     ) -> None:
         self.models = dict(models)
+        self.described: dict[str, str] = {}
         self.tools: dict[str, Tool] = {}
         self.plugins: dict[str, Plugin] = {}
         for tool in tools:
@@ -43,7 +50,7 @@ class Catalogue:
             return None
         draft = Draft(agent, model, summariser)
         for tool in agent.tools:
-            found = self.tools.get(tool) if isinstance(tool, str) else tool
+            found = self.tools.get(tool) or BUILT_IN.get(tool) if isinstance(tool, str) else tool
             if found is None:
                 draft.problem(f"tool {tool!r} does not exist")
             else:
@@ -54,6 +61,9 @@ class Catalogue:
                 draft.problem(f"plugin {plugin!r} does not exist")
             else:
                 draft.add_plugin(known)
+        nursery = Nursery(agent.behaviour, tuple(agent.stop))
+        for name in agent.delegates:
+            draft.add_tool(delegate(name, self.described.get(name, ""), nursery), f"its delegate {name!r}")
         plan = draft.plan()
         problems += draft.problems
         return None if draft.problems else plan

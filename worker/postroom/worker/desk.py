@@ -5,13 +5,20 @@ import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from postroom.dispatcher import AsyncDispatcher
+from postroom.dispatcher.driving import drive
+from postroom.dispatcher.errands import carry_out
 from postroom.mailbox import lock
 from postroom.mailbox.commit import Owner
-from postroom.mailbox.errors import NothingToDo
+from postroom.mailbox.connect import LOST_CONNECTION
+from postroom.mailbox.errors import NothingToDo, PostroomError
 from postroom.mailbox.group import Group
+from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
 from postroom.worker.patience import persist
 
@@ -70,8 +77,14 @@ class Desk:
     draining: bool = False
     reach: Callable[[str], None] = _pass
     stored: "StoredAgents | None" = None
-    errands: set["asyncio.Task[None]"] = field(default_factory=set)
     activations: "itertools.count[int]" = field(default_factory=itertools.count)
+    aside: set["asyncio.Task[None]"] = field(default_factory=set)
+    carrying: dict[str, bool] = field(default_factory=dict)
+
+    @cached_property
+    def dispatcher(self) -> AsyncDispatcher:
+        """A client on the connection of this process."""
+        return AsyncDispatcher.sharing(self.group, self.settings)
 
     async def claim(self, thread_id: str, run_id: str) -> tuple[lock.Claim, float] | None:
         """The thread and when we asked for it, or None when there is nothing to do for us."""
@@ -103,9 +116,41 @@ class Desk:
 
     def send_off(self, effect: Callable[[], Awaitable[None]]) -> None:
         """Carries out an effect on the side; if it fails, only the log knows."""
-        errand = asyncio.ensure_future(_carried_out(effect))
-        self.errands.add(errand)
-        errand.add_done_callback(self.errands.discard)
+        task = asyncio.ensure_future(_carried_out(effect))
+        self.aside.add(task)
+        task.add_done_callback(self.aside.discard)
+
+    async def hint(self, op: Op[Any]) -> None:
+        """Sends what may be lost."""
+        with suppress(*LOST_CONNECTION, PostroomError):
+            await self.group.run(op)
+
+    def carry(self, thread_id: str) -> None:
+        """Carries out what a thread owes to others, on the side; once more if more comes meanwhile."""
+        if thread_id in self.carrying:
+            self.carrying[thread_id] = True
+            return
+        self.carrying[thread_id] = False
+        self.send_off(lambda: self._carry(thread_id))
+
+    async def _carry(self, thread_id: str) -> None:
+        try:
+            more = True
+            while more:
+                self.carrying[thread_id] = False
+                self.reach("carrying")
+                await drive(carry_out(self.settings, thread_id), self.group.run_all)
+                self.reach("carried")
+                more = self.carrying[thread_id]
+        except LOST_CONNECTION as error:
+            log.warning("errands of thread %r: %s; the sweep will see to them", thread_id, error)
+        finally:
+            del self.carrying[thread_id]
+
+    async def rest(self) -> None:
+        """Waits for everything that was sent off."""
+        while self.aside:
+            await asyncio.wait(self.aside)
 
 
 async def _carried_out(effect: Callable[[], Awaitable[None]]) -> None:

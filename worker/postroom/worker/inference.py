@@ -1,6 +1,5 @@
 """Asking a model: its answer told as it comes, continued when it was cut off, asked for again when it was empty."""
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -23,25 +22,21 @@ GO_ON = "Your answer was cut off. Go on exactly where it ended, without repeatin
 SAY_SOMETHING = "Your last answer was empty. Answer now, or call a tool."
 
 
-async def infer(model: Model, request: Request, pen: Pen, continuations: int, nudges: int) -> Reply:
-    """The whole answer. What is added to the request to get it is not kept."""
-    began = time.monotonic()
-    reply = await _once(model, request, pen)
+async def infer(model: Model, request: Request, pen: Pen, continuations: int, nudges: int, hold: bool = False) -> Reply:
+    """The whole answer. What is added to the request to get it is not kept. With `hold` its words are not told yet."""
+    reply = await _once(model, request, pen, hold)
     while True:
         if _cut_off(reply) and continuations > 0:
             continuations -= 1
-            more = await _once(model, _followed(request, reply, GO_ON), pen)
+            more = await _once(model, _followed(request, reply, GO_ON), pen, hold)
             reply = joined(replace(reply, calls=tuple(call for call in reply.calls if call.parsed is not None)), more)
         elif reply.empty and not reply.dropped:
             if nudges <= 0:
                 raise EmptyReply(f"{model.name} gave no answer; it was asked again as often as the agent allows")
             nudges -= 1
-            reply = joined(reply, await _once(model, _followed(request, reply, SAY_SOMETHING), pen))
+            reply = joined(reply, await _once(model, _followed(request, reply, SAY_SOMETHING), pen, hold))
         else:
             break
-    took = int((time.monotonic() - began) * 1000)
-    told: Plain = {"type": "inference_complete", "model": model.name, "duration_ms": took}
-    pen.tell({**told, "usage": reply.usage.as_dict()})
     return reply
 
 
@@ -58,8 +53,8 @@ def _followed(request: Request, reply: Reply, words: str) -> Request:
     return replace(request, messages=(*request.messages, *said))
 
 
-async def _once(model: Model, request: Request, pen: Pen) -> Reply:
-    listener, teller = Listener(), _Teller(pen)
+async def _once(model: Model, request: Request, pen: Pen, hold: bool) -> Reply:
+    listener, teller = Listener(), _Teller(pen, hold)
     async for part in model.stream(request):
         listener.hear(part)
         teller.hear(part, listener)
@@ -71,12 +66,15 @@ async def _once(model: Model, request: Request, pen: Pen) -> Reply:
 class _Teller:
     """Tells followers of the run what the model says, as it says it."""
 
-    def __init__(self, pen: Pen) -> None:
+    def __init__(self, pen: Pen, hold: bool) -> None:
         self.pen = pen
+        self.hold = hold
         self.started: dict[str, str] = {}
 
     def hear(self, part: Part, listener: Listener) -> None:
         match part:
+            case TextPart() | ReasoningPart() if self.hold:
+                pass
             case TextPart(text) if text:
                 self.pen.tell({"type": "text_delta", "delta": text})
             case ReasoningPart(text) if text:

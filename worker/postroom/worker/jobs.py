@@ -42,6 +42,7 @@ async def execute_run(thread_id: str, run_id: str) -> None:
         for task in beating:
             task.cancel()
         await asyncio.gather(*beating, return_exceptions=True)
+        await desk.rest()
         await models.default().close()
         await desk.group.close()
         await client.aclose()

@@ -6,19 +6,23 @@ A turn is what one commit writes. A step is one turn, or several when it has too
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from postroom.mailbox.contracts import Termination, Ticket, Usage
+from postroom.mailbox.errands import Errand
 from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
 from postroom.mailbox.log import Entry
 from postroom.worker.core.calls import OpenCall
 from postroom.worker.core.compaction import Summary
 
+if TYPE_CHECKING:
+    from postroom.dispatcher import AsyncDispatcher
+
 Plain = dict[str, Any]
 NATURAL_END = Termination(kind=TerminationKind.NATURAL_END)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Standing:
     """Where a run stands before a turn. It can be made again from Redis at any time, all but `memory`.
 
@@ -71,6 +75,11 @@ class Pen(Protocol):
     step_open: bool
     calls: dict[str, OpenCall]
 
+    @property
+    def dispatcher(self) -> "AsyncDispatcher":
+        """A client on the worker's own connection, for tools and plugins."""
+        ...
+
     def tell(self, event: Plain) -> None:
         """Shows an event to whoever follows the run: within 30 ms, or with the next commit if that is sooner."""
         ...
@@ -106,13 +115,14 @@ class Finish:
     result: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Turn:
     """What one commit writes: what was said, what happened, where the calls stand, what follows.
 
     A turn that `folds` stores what had arrived; while calls are open that must wait, since nothing may stand between a
-    call and its result. `calls` are those still open afterwards. State is given as the values that changed. `effects`
-    are carried out once the commit is through.
+    call and its result. `calls` are those still open afterwards. State is given as the values that changed. `errands`
+    are owed to other threads with the commit itself; `closed` are children that the run has heard the last of;
+    `effects` are carried out once the commit is through.
     """
 
     messages: tuple[Plain, ...] = ()
@@ -128,6 +138,8 @@ class Turn:
     run_state: Mapping[str, Any] = field(default_factory=dict)
     thread_state: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
+    errands: tuple[Errand, ...] = ()
+    closed: tuple[str, ...] = ()
     effects: tuple[Callable[[], Awaitable[None]], ...] = ()
     memory: "Memory | None" = None
 

@@ -28,6 +28,8 @@ def note(batch: Batch, call: OpenCall, before: OpenCall | None) -> None:
         return
     if call.status is CallStatus.SUSPENDED and call.ticket:
         batch.raise_ticket(call.id, call.ticket.as_dict())
+        for errand in call.errands:
+            batch.send(errand)
     else:
         batch.note_call(call.id, call.status)
     if before is None:

@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from postroom.dispatcher import AsyncDispatcher
 from postroom.mailbox import commit
 from postroom.mailbox.commit import Arrivals, Batch
-from postroom.mailbox.errors import FenceLost
+from postroom.mailbox.errors import BodyTooLarge, FenceLost
 from postroom.mailbox.ops import Op
 from postroom.worker.core.calls import OpenCall
 from postroom.worker.desk import Active, Desk
@@ -24,6 +25,8 @@ T = TypeVar("T")
 Plain = dict[str, Any]
 
 GATHER_S = 0.03
+# Turns of the event loop for which events that are due still wait for a commit to take them along.
+PATIENT_TURNS = 3
 # Events that say more of the same, and the field that grows.
 _GROWING = {
     "text_delta": "delta",
@@ -43,11 +46,18 @@ class Pen:
         self.step = step
         self.step_open = step_open
         self.calls: dict[str, OpenCall] = {}
+        # Shows what was told to whoever follows the parent of this run, if it has one that listens.
+        self.relay: Callable[[list[Plain]], None] | None = None
         self._told: list[Plain] = []
         self._phase_written = self._phase()
         self._writing = asyncio.Lock()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._background: set[asyncio.Task[None]] = set()
+
+    @property
+    def dispatcher(self) -> AsyncDispatcher:
+        """A client on the worker's own connection, for tools and plugins."""
+        return self.desk.dispatcher
 
     def tell(self, event: Plain) -> None:
         """Shows an event; the start and the end of a step are remembered, so that each start gets one end."""
@@ -93,19 +103,32 @@ class Pen:
         async with self._writing:
             settings = self.desk.settings
             batch = Batch(self.number, self.step, settings.max_body_bytes, settings.max_events)
+            for event in self._told:
+                self._show(event, batch)
+            phase = self._phase()
+            if phase != self._phase_written:
+                batch.run_fields["phase"] = phase
+            # What cannot be written at all takes nothing along: the events leave with what is written instead.
+            op = fill(batch)
             told, self._told = self._told, []
             if self._timer:
                 self._timer.cancel()
                 self._timer = None
-            for event in told:
-                batch.tell(event)
-            phase = self._phase()
-            if phase != self._phase_written:
-                batch.run_fields["phase"] = phase
-            reply = await self.send(fill(batch))
+            reply = await self.send(op)
             self.number += 1
             self._phase_written = phase
+            if self.relay:
+                self.relay(told)
+            if isinstance(reply, Arrivals) and reply.outbox:
+                self.desk.carry(self.active.owner.thread_id)
             return reply
+
+    def _show(self, event: Plain, batch: Batch) -> None:
+        try:
+            batch.tell(event)
+        except BodyTooLarge as error:
+            # What it shows is stored or refused on its own; the events around it must not be lost with it.
+            log.warning("%s of run %s is not shown: %s", event["type"], self.active.owner.run_id, error)
 
     def _phase(self) -> str:
         """The number of the step that is open, for whoever finds the run without us."""
@@ -121,12 +144,21 @@ class Pen:
             raise FenceLost(f"run {self.active.owner.run_id}: the lease ran out before the step could be committed")
         return True
 
-    def _gathered(self) -> None:
+    def _gathered(self, turns: int = PATIENT_TURNS) -> None:
+        # A busy event loop is late with everything: a commit may be about to come, and it takes all along.
+        if turns:
+            self._timer = asyncio.get_running_loop().call_soon(self._gathered, turns - 1)
+            return
         self._timer = None
         if self._told:
             task = asyncio.ensure_future(self._flush())
             self._background.add(task)
             task.add_done_callback(self._background.discard)
+
+    async def flush(self) -> None:
+        """Writes what was told and nothing else, if anything was."""
+        if self._told:
+            await self._flush()
 
     async def _flush(self) -> None:
         try:

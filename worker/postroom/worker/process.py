@@ -319,6 +319,7 @@ class Worker:
         with suppress(RedisError, OSError, TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
                 await self._say_goodbye(held, unanswered)
+                await self.desk.rest()
                 await self.desk.group.close()
                 await self.client.aclose()
 

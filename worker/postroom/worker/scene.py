@@ -17,6 +17,7 @@ from postroom.worker.core.decisions import GRANTS
 from postroom.worker.core.state import Scope, State, StateKey
 from postroom.worker.core.stop import RUN_STATS
 from postroom.worker.core.streaks import TOOL_STREAKS
+from postroom.worker.core.tasks import TASKS
 from postroom.worker.loop import Finish, Pen, Plain, Standing, Turn
 from postroom.worker.plan import Plan
 from postroom.worker.stage import KEYS, Stage
@@ -34,6 +35,7 @@ OWN_KEYS: tuple[StateKey[Any, Any], ...] = (
     RUN_STATS,
     TOOL_STREAKS,
     CONTEXT_MESSAGES,
+    TASKS,
     *KEYS,
 )
 OWN = frozenset(key.name for key in OWN_KEYS)
@@ -84,6 +86,7 @@ class Scene:
                 "step": standing.step,
                 "now": self.now,
                 "tenant": standing.request.get("tenant"),
+                "client": pen.dispatcher,
             },
         )
 
@@ -141,7 +144,8 @@ class Scene:
             config="" if self.standing.config == self.plan.version else self.plan.version,
             run_state=state.changed_since(self.base, Scope.RUN),
             thread_state={**state.changed_since(self.base, Scope.THREAD), **self._new_grants()},
-            effects=self.stage.errands(),
+            errands=tuple(self.stage.errands),
+            effects=self.stage.afterwards(),
             memory=Memory(self.plan, state, self.compaction, self.cache),
             **about,
         )

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from postroom.mailbox.contracts import Termination
+from postroom.mailbox.errands import Errand
 from postroom.worker.core import actions
 from postroom.worker.core.calls import Intercept, OpenCall, strongest
 from postroom.worker.core.command import NOTHING, Action, Command, Effect, Phase, compatible, together
@@ -43,6 +44,7 @@ class Stage:
         self.about = about
         self.stop: Termination | None = None
         self.effects: list[Effect] = []
+        self.errands: list[Errand] = []
         self.excluded: set[str] = set()
         self.only: set[str] | None = None
         self.override: Plain = {}
@@ -57,6 +59,8 @@ class Stage:
     async def gather(self, phase: Phase, **about: Any) -> None:
         """Asks all hooks of a phase at once. Those that clash with an earlier one are asked again, one by one."""
         hooks = self.plan.hooks.get(phase, ())
+        if not hooks and SCHEDULED.name not in self.state.values:
+            return
         if hooks:
             commands = await self._ask(hooks, self.context(phase, **about))
             kept, left = compatible(self.state, commands)
@@ -72,6 +76,8 @@ class Stage:
 
     async def submit(self, phase: Phase, **about: Any) -> None:
         """Collects, accepts, and handles what that scheduled."""
+        if phase not in self.plan.hooks and SCHEDULED.name not in self.state.values:
+            return
         self.accept(await self.collect(phase, **about))
         await self.act(phase, **about)
 
@@ -89,6 +95,7 @@ class Stage:
             self._check(command)
             self.state = self.state.apply(command.updates)
             self.effects += command.effects
+            self.errands += command.errands
             self.stop = self.stop or command.stop
             if command.actions:
                 waiting = [*self.state[SCHEDULED], *([a.phase.value, a.key, a.payload] for a in command.actions)]
@@ -138,11 +145,11 @@ class Stage:
             log.info("%d gates intercept call %s; the strongest counts", len(intercepts), call.id)
         return strongest(intercepts)
 
-    def errands(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+    def afterwards(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """The effects, ready to be carried out after the commit."""
-        return tuple(self._errand(effect) for effect in self.effects)
+        return tuple(self._later(effect) for effect in self.effects)
 
-    def _errand(self, effect: Effect) -> Callable[[], Awaitable[None]]:
+    def _later(self, effect: Effect) -> Callable[[], Awaitable[None]]:
         handler = self.plan.effects[effect.key]
 
         async def carry_out() -> None:

@@ -3,16 +3,18 @@
 import asyncio
 from dataclasses import replace
 
-from postroom.mailbox.contracts import Termination
-from postroom.mailbox.lifecycle import CALL_DONE, CallStatus, TerminationKind, WaitingReason
+from postroom.mailbox.contracts import Termination, Usage
+from postroom.mailbox.lifecycle import CALL_DONE, CallStatus, TerminationKind
 from postroom.worker.admission import INTERRUPTED, finished, gated, intercepted, keep_in_mind
 from postroom.worker.core.calls import OpenCall, Outcome, failure
 from postroom.worker.core.command import Command, Phase
 from postroom.worker.core.decisions import GRANTS, granted, is_cancel, verdict
+from postroom.worker.core.delegation import child_of, counted, reason, spent
 from postroom.worker.core.errors import MergeConflict
 from postroom.worker.core.render import limited, result_message
 from postroom.worker.core.state import State, merged
 from postroom.worker.core.step import DENIED, ending, handoff, segments
+from postroom.worker.core.stop import RUN_STATS
 from postroom.worker.core.streaks import TOOL_STREAKS, GiveUp, GoOn, after_round
 from postroom.worker.loop import Continue, Plain, Turn, Wait
 from postroom.worker.model.base import CallDropped
@@ -22,6 +24,7 @@ from postroom.worker.scene import APPLIED, Scene
 from postroom.worker.tools.base import ToolContext
 from postroom.worker.tools.execute import execute
 
+NOTHING_SPENT = Usage()
 OUTCOME_UNKNOWN = "The worker died while this call was being carried out. Whether it took effect is not known."
 
 
@@ -37,7 +40,7 @@ async def work(scene: Scene, ready: tuple[OpenCall, ...]) -> Turn:
     keep_in_mind(scene, calls)
     await scene.close_step(scene.standing.messages)
     scene.pen.reach("before_suspend")
-    return scene.turn(calls=calls, folds=False, then=Wait(WaitingReason.APPROVAL, tickets=tickets))
+    return scene.turn(calls=calls, folds=False, then=Wait(reason(tickets), tickets=tickets))
 
 
 class Shift:
@@ -179,6 +182,9 @@ class Shift:
             call.decision,
             call.ticket,
             tell,
+            standing.request,
+            tuple((each.id, each.name) for each in self.all()),
+            scene.pen.dispatcher,
         )
         outcome = await execute(tool, call.arguments, context)
         scene.pen.reach("tool_finished")
@@ -214,20 +220,25 @@ async def settle(scene: Scene, calls: tuple[OpenCall, ...], before: tuple[Plain,
     results = tuple(result_message(call.id, call.outcome) for call in calls if call.outcome)
     outputs = {call.id: call.outcome.full for call in calls if call.outcome and call.outcome.full}
     follows = _patience(scene, calls)
+    used = spent(calls)
+    if used != NOTHING_SPENT:
+        scene.usage = scene.usage + used if scene.usage else used
+        scene.accept(Command((RUN_STATS.update(counted(scene.state[RUN_STATS], used)),)))
     if scene.state[APPLIED]:
         scene.accept(Command((APPLIED.update([]),)))
+    closed = tuple(filter(None, map(child_of, calls)))
     messages = (*before, *results, *_notes(reply, follows))
     end = ending(calls)
     if not end and (stop := scene.stage.stop or _stopped(follows)):
         end = stop, None
     if end:
         termination, result = end
-        return await scene.finish(termination, messages, result, outputs=outputs)
+        return await scene.finish(termination, messages, result, outputs=outputs, closed=closed)
     await scene.close_step((*scene.standing.messages, *messages))
     agent = handoff(calls)
     if agent and agent != scene.plan.agent.id:
         scene.leave()
-    return scene.turn(messages=messages, then=Continue(), agent=agent, outputs=outputs)
+    return scene.turn(messages=messages, then=Continue(), agent=agent, outputs=outputs, closed=closed)
 
 
 def _patience(scene: Scene, calls: tuple[OpenCall, ...]) -> GoOn | GiveUp:

@@ -6,6 +6,9 @@ local queued = redis.call('ZRANGE', lane_key, 0, 0)[1]
 local delayed = redis.call('ZRANGE', timers_key, 0, 0)[1]
 local busy = open ~= '' and open or queued or (delayed and string.match(delayed, ' (%S+)$'))
 if busy then return refuse('THREADBUSY', 'the thread is busy with run ' .. busy .. '; cancel it first') end
+if redis.call('EXISTS', base .. 'outbox') == 1 then
+  return refuse('THREADBUSY', 'the thread has errands that are not carried out yet; try again in a moment')
+end
 if redis.call('EXISTS', thread_key) == 0 then return refuse('NOTHREAD', 'the thread does not exist or has expired') end
 
 local runs = {}
@@ -22,12 +25,13 @@ for run in pairs(runs) do
   local run_key = run_key_of(run)
   local key = redis.call('HGET', run_key, 'idempotency_key')
   if key and redis.call('GET', base .. 'dedupe:run:' .. key) == run then redis.call('DEL', base .. 'dedupe:run:' .. key) end
-  redis.call('DEL', run_key, run_key .. ':calls', run_key .. ':state', run_key .. ':outputs', run_key .. ':events', 'postroom:run:' .. run)
+  redis.call('DEL', run_key, run_key .. ':calls', run_key .. ':state', run_key .. ':outputs', run_key .. ':events', run_key .. ':children', 'postroom:run:' .. run)
   redis.call('ZREM', 'postroom:runs', run)
   redis.call('ZREM', 'postroom:dead', run)
   count = count + 1
 end
-redis.call('DEL', thread_key, lock_key, timers_key, log_key, mailbox_key, base .. 'state')
+redis.call('DEL', thread_key, lock_key, timers_key, log_key, mailbox_key, base .. 'state', base .. 'undelivered')
+redis.call('ZREM', 'postroom:stranded', thread_id)
 redis.call('ZREM', 'postroom:watch', thread_id)
 redis.call('ZREM', 'postroom:threads', thread_id)
 return count

@@ -12,9 +12,14 @@ if kind == 'natural_end' and cancel == '' and mail_waits() then
   write_changes()
   return arrivals('continue', false)
 end
-record.open, record.events, record.phase, record.bare = true, events, phase(), bare
+record.open, record.events, record.phase, record.bare = true, events, after('phase'), bare
+record.children = after('children')
 record.changes, record.thread_changes = changes(), thread_changes()
 end_run(run, record, kind, code, message, unpack(ARGV, event_first, event_last))
+-- What no retry would mend is for an operator to look at, like what was retried in vain.
+if kind == 'error' then redis.call('ZADD', 'postroom:dead', now_text, run) end
 -- Mail that is left is for the next run.
-thread.open = ''
-return {'finished', seq, events, cancel, decisions, {}, hand_over(thread) or false}
+thread.open, thread.outbox = '', outbox + owed
+if record.reports ~= '' then thread.mail_seen = thread.mail end
+if thread.outbox > 0 then look_by(now) end
+return {'finished', seq, events, cancel, decisions, {}, thread.outbox, hand_over(thread) or false}

@@ -1,7 +1,7 @@
 --@include call thread hold machines doorbell moves admission
 -- Looks after a thread: what fell due, whose worker died, which doorbell went unanswered. ARGV: clock, attempts allowed,
 -- name of a worker known to be dead or "". Safe to call at any time, by anybody.
--- Returns {when to look again or 0, run dead-lettered or "", doorbell or false}.
+-- Returns {when to look again or 0, run dead-lettered or "", doorbell or false, 1 if there are errands to carry out}.
 local max_attempts, dead_worker = tonumber(take()), take()
 local lock = read_lock()
 if lock and lock.worker == dead_worker then
@@ -124,9 +124,16 @@ else
 end
 local timer = redis.call('ZRANGE', timers_key, 0, 0, 'WITHSCORES')[2]
 if timer and (not look_again or tonumber(timer) < look_again) then look_again = tonumber(timer) end
+local outbox, errands = read(thread_key, 'outbox', 'outbox_at'), 0
+if (tonumber(outbox.outbox) or 0) > 0 then
+  local due_at = tonumber(outbox.outbox_at) or 0
+  -- Should whoever looks die over them, they are looked for again.
+  if due_at <= now then errands, due_at = 1, now + RING_AGAIN end
+  if not look_again or due_at < look_again then look_again = due_at end
+end
 if look_again then
   redis.call('ZADD', 'postroom:watch', text(look_again), thread_id)
 else
   redis.call('ZREM', 'postroom:watch', thread_id)
 end
-return {look_again and text(look_again) or '0', dead_run, bell or false}
+return {look_again and text(look_again) or '0', dead_run, bell or false, errands}

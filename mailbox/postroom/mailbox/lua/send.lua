@@ -1,7 +1,7 @@
 --@include call thread hold machines doorbell moves post
--- Delivers mail to a thread. ARGV: clock, mail id, mailbox limit, agent or "", queue, retentions of run, thread and key,
--- mail fields. Mail for an idle thread starts a run. Returns {"accepted" | "again", number, reading run or "", doorbell or false}.
-local mail_id, max_mail, agent, queue = take(), tonumber(take()), take(), take()
+-- Delivers mail to a thread. ARGV: clock, mail id, mailbox limit, agent or "", queue, the only run it is for or "", retentions
+-- of run, thread and key, mail fields. Mail for an idle thread starts a run. Returns {"accepted" | "again", number, reading run or "", doorbell or false}.
+local mail_id, max_mail, agent, queue, only = take(), tonumber(take()), take(), take(), take()
 local keep_run, keep_thread, keep_dedupe = take(), take(), take()
 local first, last = take_span()
 local thread = read(thread_key, 'open', 'agent')
@@ -12,6 +12,10 @@ if earlier then
 end
 if thread.agent == '' and agent == '' then
   return refuse('NOTHREAD', 'the thread does not exist or has expired; name an agent to start one')
+end
+if only ~= '' then
+  local status = read(run_key_of(only), 'status').status
+  if status == '' or status == 'done' then return refuse('RUNDONE', 'run ' .. only .. ' has ended; nobody reads its mail') end
 end
 if redis.call('XLEN', mailbox_key) >= max_mail then
   return refuse('MAILFULL', 'the mailbox holds as much unread mail as it may, ' .. max_mail .. '; try later')

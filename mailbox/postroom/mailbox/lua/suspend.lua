@@ -12,8 +12,9 @@ write_changes()
 
 -- Whether what the run would wait for is there, and when its first open ticket expires.
 local function look_around()
-  local there = cancel ~= '' or (WOKEN_BY_MAIL[reason] and redis.call('EXISTS', mailbox_key) == 1)
   local flat, journal, expiry = redis.call('HGETALL', run_key .. ':calls'), {}, nil
+  -- Mail is read between steps, so it is nothing to a run whose calls are open.
+  local there = cancel ~= '' or (#flat == 0 and WOKEN_BY_MAIL[reason] and redis.call('EXISTS', mailbox_key) == 1)
   for i = 1, #flat, 2 do journal[flat[i]] = flat[i + 1] end
   for name, status in pairs(journal) do
     local call = string.match(name, '^status:(.*)$')
@@ -37,5 +38,8 @@ if wake ~= '' then
 end
 redis.call('DEL', lock_key)
 local event = emit(run, 'type', 'run_waiting', 'reason', reason, 'wake', wake, unpack(ARGV, event_first, event_last))
-if redis.call('HEXISTS', run_key, 'webhook') == 1 then owe_delivery(run, event) end
+if record.webhook ~= '' then owe_delivery(run, event) end
+if reason == 'approval' or reason == 'input' then report(run, record, event, '') end
+outbox = outbox + owed
+if outbox > 0 then look_by(now) end
 return arrivals('waiting')

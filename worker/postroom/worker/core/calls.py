@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from postroom.mailbox.contracts import Decision, Ticket
+from postroom.mailbox.errands import Errand
 from postroom.mailbox.lifecycle import CallStatus
 from postroom.worker.core.command import NOTHING, Command
 
@@ -44,7 +45,8 @@ def failure(code: str, message: str, **metadata: Any) -> Outcome:
 class OpenCall:
     """A call whose result is not in the log yet. `outcome` is there once it has finished.
 
-    `decision` is a person's answer to its ticket.
+    `decision` is a person's answer to its ticket. `errands` leave with the note that the call is suspended: whoever it
+    waits for must not be sent for without it, nor it wait without them.
     """
 
     id: str
@@ -55,6 +57,7 @@ class OpenCall:
     ticket: Ticket | None = None
     decision: Decision | None = None
     outcome: Outcome | None = None
+    errands: tuple[Errand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from postroom.mailbox.contracts import Termination
+from postroom.mailbox.errands import Errand, as_data, from_data
 from postroom.worker.core.state import State, Update, exclusive, merged
 
 
@@ -42,11 +43,15 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Everything one hook or tool asks for; `stop` ends the run at the next boundary, the first to ask is heard."""
+    """Everything one hook or tool asks for; `stop` ends the run at the next boundary, the first to ask is heard.
+
+    `errands` are owed to other threads with the very commit that keeps the rest.
+    """
 
     updates: tuple[Update, ...] = ()
     actions: tuple[Action, ...] = ()
     effects: tuple[Effect, ...] = ()
+    errands: tuple[Errand, ...] = ()
     stop: Termination | None = None
 
     def __add__(self, other: "Command") -> "Command":
@@ -54,11 +59,12 @@ class Command:
             self.updates + other.updates,
             self.actions + other.actions,
             self.effects + other.effects,
+            self.errands + other.errands,
             self.stop or other.stop,
         )
 
     def __bool__(self) -> bool:
-        return bool(self.updates or self.actions or self.effects or self.stop)
+        return bool(self.updates or self.actions or self.effects or self.errands or self.stop)
 
 
 NOTHING = Command()
@@ -71,6 +77,7 @@ def together(state: State, commands: Iterable[Command]) -> Command:
         merged(state, (command.updates for command in known)),
         tuple(action for command in known for action in command.actions),
         tuple(effect for command in known for effect in command.effects),
+        tuple(errand for command in known for errand in command.errands),
         next((command.stop for command in known if command.stop), None),
     )
 
@@ -91,19 +98,21 @@ def compatible(state: State, commands: Iterable[Command]) -> tuple[Command, tupl
 
 
 def as_plain(command: Command) -> list[Any]:
-    """Updates, actions and stop as data for the journal; effects of a call that finished are not repeated."""
+    """All of it as data for the journal, but for effects: those of a call that finished are not repeated."""
     return [
         [[update.key, update.value] for update in command.updates],
         [[action.phase.value, action.key, action.payload] for action in command.actions],
         command.stop.as_dict() if command.stop else None,
+        *([[as_data(errand) for errand in command.errands]] if command.errands else []),
     ]
 
 
 def from_plain(data: list[Any]) -> Command:
     """The command of journaled data."""
-    updates, actions, stop = data
+    updates, actions, stop, *rest = data
     return Command(
         tuple(Update(key, value) for key, value in updates),
         tuple(Action(Phase(phase), key, payload) for phase, key, payload in actions),
+        errands=tuple(from_data(each) for errands in rest for each in errands),
         stop=Termination.model_validate(stop) if stop else None,
     )

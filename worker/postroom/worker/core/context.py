@@ -35,6 +35,10 @@ SHRINK_ABOVE, SHRUNK_CHARACTERS, SHRUNK_LINES = 2048, 1600, 24
 JUMPS = 4
 
 
+# Tools outlive runs: each is weighed once in a process.
+_TOOL_TOKENS = Memo(tokens.of_tool)
+
+
 class CompactionMode(StrEnum):
     """How far a summary may reach: up to the last few messages, or as far as it is safe."""
 
@@ -86,12 +90,23 @@ class Fitted:
     tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """What came of the request before: how many messages it was made of, the last of them, the room it had."""
+
+    count: int
+    tail: Plain
+    room: int
+    fitted: Fitted
+
+
 class Cache:
     """What was worked out for messages and tools already, for as long as somebody keeps it."""
 
     def __init__(self) -> None:
+        self.last: _Last | None = None
         self.tokens = Memo(tokens.of_message)
-        self.tool = Memo(tokens.of_tool)
+        self.tool = _TOOL_TOKENS
         self.shrunk = Memo(self._shrunk)
         self._seen: tuple[Plain, ...] = ()
         self._total = 0
@@ -120,6 +135,27 @@ def fit(
     known = cache or Cache()
     tool_tokens = sum(map(known.tool, tools))
     room = policy.input_tokens - tool_tokens
+    fitted = _continued(messages, room, known) or _made(messages, room, policy, tool_tokens, known)
+    known.last = _Last(len(messages), messages[-1], room, fitted) if messages else None
+    return fitted
+
+
+def _continued(messages: Sequence[Plain], room: int, known: Cache) -> Fitted | None:
+    """The request before with what was said since, if that still fits: a step costs the same however many came before.
+
+    A thread only grows, so the same message in the same place stands for all that is in front of it.
+    """
+    last = known.last
+    if last is None or last.room != room or len(messages) < last.count or messages[last.count - 1] is not last.tail:
+        return None
+    fresh = messages[last.count :]
+    total = last.fitted.tokens + sum(map(known.tokens, fresh))
+    if total > room or not in_order(fresh):
+        return None
+    return Fitted((*last.fitted.messages, *fresh), last.fitted.dropped, last.fitted.shrunk, total)
+
+
+def _made(messages: Sequence[Plain], room: int, policy: ContextPolicy, tool_tokens: int, known: Cache) -> Fitted:
     whole, total = known.weighed(messages)
     if total <= room:
         return Fitted(whole, 0, 0, total)

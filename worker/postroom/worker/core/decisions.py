@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from postroom.mailbox.contracts import Decision, DecisionAction, ResumeMode
+from postroom.worker.core import delegation
 from postroom.worker.core.calls import OpenCall, Outcome, failure
 from postroom.worker.core.state import Merge, Scope, StateKey
 from postroom.worker.core.step import DENIED, STOPS
@@ -31,8 +32,11 @@ def verdict(call: OpenCall) -> Proceed | Outcome:
     if decision is None:
         return Proceed(call.arguments)
     if decision.action not in ALLOWS:
-        return _refused(decision)
+        refused = _refused(decision)
+        return replace(refused, command=delegation.recalled(call)) if delegation.child_of(call) else refused
     mode = call.ticket.resume_mode if call.ticket else ResumeMode.REPLAY_TOOL_CALL
+    if call.ticket and call.ticket.action == delegation.ACTION:
+        return delegation.answered(decision, call.ticket)
     if mode is ResumeMode.USE_DECISION_AS_TOOL_RESULT:
         return Outcome("success", decision.result)
     return Proceed(call.arguments if decision.arguments is None else dict(decision.arguments))

@@ -152,6 +152,9 @@ def error_of(code: str, message: str | None, retry_after: float | None, name: st
     return kind(message or f"{name}: as the script says", retry_after)
 
 
+_SOME_TOKENS = Usage(input_tokens=10, output_tokens=5)
+
+
 def _parts(given: dict[str, Any], turn: int) -> list[Part]:
     parts: list[Part] = []
     size = given.get("chunk") or 1 << 30
@@ -166,7 +169,7 @@ def _parts(given: dict[str, Any], turn: int) -> list[Part]:
     if given.get("error"):
         return parts
     usage = given.get("usage")
-    parts.append(UsagePart(Usage.model_validate(usage) if usage else Usage(input_tokens=10, output_tokens=5)))
+    parts.append(UsagePart(Usage.model_validate(usage) if usage else _SOME_TOKENS))
     stop = given.get("stop") or (StopReason.TOOL_USE if given.get("calls") else StopReason.END_TURN)
     parts.append(Stop(StopReason(stop)))
     return parts

@@ -2,16 +2,20 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel
 
 from postroom.mailbox.contracts import Decision
+from postroom.mailbox.errors import InvalidInput
 from postroom.worker.core.calls import Intercept, OpenCall, Outcome
 from postroom.worker.core.command import Command, Phase
 from postroom.worker.core.state import State, StateKey
 from postroom.worker.model.reply import Reply
 from postroom.worker.tools.base import Tool
+
+if TYPE_CHECKING:
+    from postroom.dispatcher import AsyncDispatcher
 
 Plain = dict[str, Any]
 Config = TypeVar("Config", bound=BaseModel)
@@ -39,6 +43,14 @@ class HookContext:
     call: OpenCall | None = None
     tool: Tool | None = None
     outcome: Outcome | None = None
+    client: "AsyncDispatcher | None" = None
+
+    @property
+    def dispatcher(self) -> "AsyncDispatcher":
+        """A client on the worker's own connection; what it does happens at once, whatever becomes of the step."""
+        if self.client is None:
+            raise InvalidInput("there is no server at hand")
+        return self.client
 
     @property
     def decision(self) -> Decision | None:

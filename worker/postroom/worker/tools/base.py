@@ -3,11 +3,15 @@
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from postroom.mailbox.contracts import Decision, Risk, Ticket
 from postroom.worker.core.calls import Outcome
 from postroom.worker.core.state import State
+from postroom.worker.tools.errors import ToolFailed
+
+if TYPE_CHECKING:
+    from postroom.dispatcher import AsyncDispatcher
 
 Plain = dict[str, Any]
 
@@ -42,7 +46,8 @@ class ToolContext:
 
     `idempotency_key` is the same when the call is repeated after a crash. `decision` answers the ticket the call raised
     before. `tell` shows progress to whoever watches the run. `state` is a snapshot: return updates to change it.
-    `now` and `deadline` are in milliseconds.
+    `now` and `deadline` are in milliseconds. `request` is what the run was asked for, `calls` are all calls of
+    the step, by id and name.
     """
 
     thread_id: str
@@ -58,12 +63,22 @@ class ToolContext:
     decision: Decision | None = None
     ticket: Ticket | None = None
     tell: Callable[[str], None] = field(default=lambda _: None)
+    request: Plain = field(default_factory=dict)
+    calls: tuple[tuple[str, str], ...] = ()
+    client: "AsyncDispatcher | None" = None
     now: int = field(default_factory=_now)
 
     @property
     def idempotency_key(self) -> str:
         """The same for every execution of this call."""
         return f"{self.run_id}/{self.step}/{self.call_id}"
+
+    @property
+    def dispatcher(self) -> "AsyncDispatcher":
+        """A client on the worker's own connection; what it does happens at once, whatever becomes of the step."""
+        if self.client is None:
+            raise ToolFailed("there is no server at hand", code="no_server")
+        return self.client
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from postroom.worker.tools.schema import wanted
 _LARGEST = codec.MAX_BYTES // 2
 _strictly = json.JSONEncoder(allow_nan=False).encode
 _log = logging.getLogger(__name__)
+# What can be kept whatever its value.
+_SIMPLE = frozenset({bool, type(None)})
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -127,6 +129,8 @@ async def _once(tool: Tool, checked: Any, context: ToolContext) -> Outcome:
 
 
 def _storable(outcome: Outcome, context: ToolContext) -> Outcome:
+    if type(outcome.data) in _SIMPLE and outcome.message is None and not outcome.metadata and not outcome.command:
+        return outcome
     # Found out here it is the model's to hear; found out at the commit it would end the run.
     try:
         codec.encode([outcome.data, outcome.message, outcome.metadata, as_plain(outcome.command)], _LARGEST)

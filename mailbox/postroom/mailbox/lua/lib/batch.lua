@@ -1,7 +1,8 @@
 -- One step's writes, whole or not at all: everything is read and checked first, and only then is anything written.
 -- ARGV (after the clock): run, fence, commit number, events kept, number of sections, then each section as a kind, its
--- length and its items: say (a message), tell (an event), run, thread, call, state, thread-state, output (fields and values),
--- drop-call, drop-state, drop-thread-state (names), clear-calls (nothing), read (mail).
+-- length and its items: say (a message), tell (an event), send (an errand), sent (mail and recipient), run, thread, call, state,
+-- thread-state, output, child (fields and values), drop-call, drop-state, drop-thread-state, drop-child (names), clear-calls
+-- (nothing), read (mail).
 local run, fence, number, max_events = take(), take(), tonumber(take()), take()
 local run_key = run_key_of(run)
 
@@ -12,11 +13,11 @@ for i = 1, tonumber(take()) do
 end
 
 local record = read(run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions', 'keep', 'idempotency_key',
-  'phase', 'webhook')
+  'phase', 'webhook', 'reports', 'parent_thread', 'children')
 local status, commits, events = record.status, tonumber(record.commits), tonumber(record.events) or 0
 local cancel, decisions = record.cancel, tonumber(record.decisions) or 0
-local thread = read(thread_key, 'open', 'fence', 'seq', 'mail', 'mail_seen', 'keep_thread')
-local seq = tonumber(thread.seq) or 0
+local thread = read(thread_key, 'open', 'fence', 'seq', 'mail', 'mail_seen', 'keep_thread', 'errands', 'outbox', 'keep_dedupe')
+local seq, errands, outbox = tonumber(thread.seq) or 0, tonumber(thread.errands) or 0, tonumber(thread.outbox) or 0
 
 -- A retry after a lost reply finds its own number and changes nothing.
 local function already_applied() return record.fence == fence and number <= commits end
@@ -86,6 +87,13 @@ local function apply(kind, first, last)
     redis.call('XADD', log_key, seq .. '-0', 'at', now_text, 'run', run, unpack(ARGV, first, last))
   elseif kind == 'run' then run_first, run_last = first, last
   elseif kind == 'call' then in_slices('HSET', run_key .. ':calls', first, last)
+  elseif kind == 'send' then
+    errands, outbox = errands + 1, outbox + 1
+    redis.call('XADD', base .. 'outbox', errands .. '-0', 'at', now_text, 'by', run, unpack(ARGV, first, last))
+  elseif kind == 'sent' then
+    for i = first, last, 2 do
+      redis.call('SET', 'postroom:sent:' .. ARGV[i], thread_id .. '\n' .. ARGV[i + 1], 'PX', thread.keep_dedupe)
+    end
   elseif kind == 'clear-calls' then redis.call('DEL', run_key .. ':calls')
   elseif kind == 'read' then read_mail(first, last)
   elseif kind == 'state' then in_slices('HSET', run_key .. ':state', first, last)
@@ -93,6 +101,8 @@ local function apply(kind, first, last)
   elseif kind == 'thread-state' then in_slices('HSET', base .. 'state', first, last)
   elseif kind == 'thread' then in_slices('HSET', thread_key, first, last)
   elseif kind == 'drop-call' then in_slices('HDEL', run_key .. ':calls', first, last)
+  elseif kind == 'child' then in_slices('HSET', run_key .. ':children', first, last)
+  elseif kind == 'drop-child' then in_slices('HDEL', run_key .. ':children', first, last)
   elseif kind == 'drop-state' then in_slices('HDEL', run_key .. ':state', first, last)
   elseif kind == 'drop-thread-state' then in_slices('HDEL', base .. 'state', first, last)
   end
@@ -107,26 +117,33 @@ end
 
 -- What the step leaves to be written into the hashes of the run and of the thread.
 local function changes() return {'commits', number, unpack(ARGV, run_first, run_last)} end
-local function thread_changes() return text(seq) ~= thread.seq and {'seq', seq} or {} end
+local function thread_changes()
+  local fields = text(seq) ~= thread.seq and {'seq', seq} or {}
+  if errands > (tonumber(thread.errands) or 0) then
+    for _, word in ipairs({'errands', errands, 'outbox', outbox}) do fields[#fields + 1] = word end
+  end
+  return fields
+end
 
 local function write_changes()
   redis.call('HSET', run_key, 'events', events, 'updated', now_text, unpack(changes()))
   redis.call('HSET', thread_key, 'updated', now_text, unpack(thread_changes()))
 end
 
--- The step that is under way after this batch, or ''.
-local function phase()
+-- A field of the run as it is after this batch, or ''.
+local function after(name)
   for place = run_first, run_last, 2 do
-    if ARGV[place] == 'phase' then return ARGV[place + 1] end
+    if ARGV[place] == name then return ARGV[place + 1] end
   end
-  return record.phase
+  return record[name]
 end
 
 -- A thread that never got mail need not be asked for any.
 local function mail_waits() return thread.mail ~= '' and redis.call('EXISTS', mailbox_key) == 1 end
 
--- What the loop would otherwise poll for: last sequence number, last event, cancel flag, decisions so far, unread mail.
+-- What the loop would otherwise poll for: last sequence number, last event, cancel flag, decisions so far, unread mail,
+-- errands to be carried out.
 local function arrivals(outcome, ...)
   local mail = thread.mail ~= '' and redis.call('XRANGE', mailbox_key, '-', '+', 'COUNT', 100) or {}
-  return {outcome, seq, events, cancel, decisions, mail, ...}
+  return {outcome, seq, events, cancel, decisions, mail, outbox, ...}
 end

@@ -14,6 +14,33 @@ local function owe_delivery(run, event)
   redis.call('ZADD', 'postroom:deliveries', now_text, id)
 end
 
+-- What the thread owes to another one, written with what it follows from; whoever comes first carries it out.
+local owed = 0
+local function owe_errand(...)
+  owed = owed + 1
+  redis.call('HINCRBY', thread_key, 'outbox', 1)
+  redis.call('XADD', base .. 'outbox', redis.call('HINCRBY', thread_key, 'errands', 1) .. '-0', 'at', now_text, ...)
+  look_by(now)
+end
+
+-- Whoever started a run hears of its end and of what it waits for; not if it was itself who stopped the run.
+local function report(run, record, event, code)
+  if record.reports == '' or string.sub(code, 1, 7) == 'parent_' then return end
+  owe_errand('kind', 'report', 'id', run .. '.' .. event, 'to', record.parent_thread, 'run', run, 'event', event)
+end
+
+-- A run that did not come to its own end takes its children along. What works for the thread rather than for a call
+-- (`mail`) goes on when newer words only put the run aside.
+local function stop_children(run, code)
+  local flat = redis.call('HGETALL', run_key_of(run) .. ':children')
+  for i = 1, #flat, 2 do
+    local how, place = string.match(flat[i + 1], '^(%S+) (.*)$')
+    if code ~= 'superseded' or how == 'answer' then
+      owe_errand('kind', 'cancel', 'id', flat[i], 'to', place, 'run', flat[i], 'code', 'parent_ended')
+    end
+  end
+end
+
 local function append_log(...)
   local seq = redis.call('HINCRBY', thread_key, 'seq', 1)
   redis.call('XADD', log_key, seq .. '-0', 'at', now_text, ...)
@@ -80,7 +107,8 @@ end
 -- What the end of a run needs to know. A script that has read it already, or has more to write into the two hashes, says
 -- so itself: `changes` and `thread_changes` go out with the end, each hash written once.
 local function look_up(run)
-  local record = read(run_key_of(run), 'status', 'keep', 'idempotency_key', 'events', 'phase', 'webhook')
+  local record = read(run_key_of(run), 'status', 'keep', 'idempotency_key', 'events', 'phase', 'webhook', 'reports',
+    'parent_thread', 'children')
   record.open = redis.call('HGET', thread_key, 'open') == run
   record.changes, record.thread_changes = {}, {}
   return record
@@ -110,6 +138,15 @@ local function end_run(run, record, kind, code, message, ...)
   redis.call('XADD', run_key .. ':events', number .. '-0', 'at', now_text, 'type', 'run_finish', 'termination', kind,
     'code', code, 'message', message, ...)
   if record.webhook ~= '' then owe_delivery(run, number) end
+  if record.reports ~= '' then
+    report(run, record, number, code)
+    -- Mail that a child has left unread was for this run alone.
+    redis.call('HSET', thread_key, 'mail_seen', read(thread_key, 'mail').mail)
+  end
+  if record.children ~= '' then
+    if kind ~= 'natural_end' then stop_children(run, code) end
+    redis.call('PEXPIRE', run_key .. ':children', record.keep)
+  end
   redis.call('PEXPIRE', run_key, record.keep)
   redis.call('PEXPIRE', run_key .. ':events', record.keep)
   redis.call('PEXPIRE', 'postroom:run:' .. run, record.keep)
@@ -154,7 +191,7 @@ end
 -- After the open run has left: the next one's doorbell, a run for mail left unread, or an idle thread that may expire.
 -- Mail gets a run of its own once: what one run was given and left unread waits for the next, or it would run for ever.
 local function hand_over(thread)
-  thread = thread or read(thread_key, 'open', 'keep_thread', 'mail', 'mail_seen')
+  thread = thread or read(thread_key, 'open', 'keep_thread', 'mail', 'mail_seen', 'outbox')
   if thread.open ~= '' then return nil end
   local head = redis.call('ZRANGE', lane_key, 0, 0)[1]
   local fresh_mail = (tonumber(thread.mail) or 0) > (tonumber(thread.mail_seen) or 0)
@@ -165,7 +202,11 @@ local function hand_over(thread)
     redis.call('PEXPIRE', thread_key, thread.keep_thread)
     redis.call('PEXPIRE', log_key, thread.keep_thread)
     redis.call('PEXPIRE', base .. 'state', thread.keep_thread)
-    redis.call('ZREM', 'postroom:watch', thread_id)
+    if (tonumber(thread.outbox) or 0) > 0 then
+      redis.call('PEXPIRE', base .. 'outbox', thread.keep_thread)
+    else
+      redis.call('ZREM', 'postroom:watch', thread_id)
+    end
   end
   return nil
 end
@@ -176,6 +217,7 @@ local function keep_thread_alive()
   redis.call('PERSIST', thread_key)
   redis.call('PERSIST', log_key)
   redis.call('PERSIST', base .. 'state')
+  redis.call('PERSIST', base .. 'outbox')
 end
 
 -- Asks a run to end: a live worker is told and does it, otherwise it is done here. True when it has ended.

@@ -12,7 +12,7 @@ local function deliver(open)
   local record = read(run_key_of(open), 'status', 'waiting', 'attempts')
   if record.status == 'running' then
     tell(read_lock(), 'mail')
-  elseif record.status == 'waiting' and WOKEN_BY_MAIL[record.waiting] then
+  elseif record.status == 'waiting' and WOKEN_BY_MAIL[record.waiting] and redis.call('EXISTS', run_key_of(open) .. ':calls') == 0 then
     requeue(open, 'mail', record.attempts)
     return ring(open)
   end

@@ -1,0 +1,21 @@
+"""Running a plan on an event loop: its ops go out as it yields them, their outcomes come back in."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from postroom.dispatcher.plans import Plan
+from postroom.mailbox.ops import Op
+
+T = TypeVar("T")
+Values = Callable[[list[Op[Any]]], Awaitable[list[Any]]]
+
+
+async def drive(plan: Plan[T], values: Values) -> T:
+    """What the plan comes to; `values` is what runs a list of ops."""
+    try:
+        wanted = next(plan)
+        while True:
+            wanted = plan.send(await values(wanted) if wanted else [])
+    except StopIteration as done:
+        found: T = done.value
+        return found
