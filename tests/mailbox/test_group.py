@@ -180,3 +180,20 @@ def test_forgotten_scripts_are_taught_once_for_all(server_url: str, real: redis.
         assert loads == len(scripts.load_all())
 
     with_group(server_url, body)
+
+
+def test_a_sender_cancelled_before_its_first_turn_stops_nobody(server_url: str) -> None:
+    async def scenario() -> bytes:
+        client = await connect_async(server_url)
+        group = Group(client)
+        reply = group._send(("PING",))
+        assert group._sending
+        group._sending.cancel()
+        await asyncio.sleep(0)
+        pong = await asyncio.wait_for(group.run(ops.Op(("PING",), bytes)), 5)
+        await asyncio.wait_for(group.close(), 5)
+        await client.aclose()
+        assert await reply == b"PONG", "what waited leaves with the next group"
+        return pong
+
+    assert asyncio.run(scenario()) == b"PONG"

@@ -51,7 +51,7 @@ class Group:
 
     async def close(self) -> None:
         """Waits for what is under way and gives the connection back."""
-        while under_way := [task for task in (self._sending, self._reading) if task]:
+        while under_way := [task for task in (self._sending, self._reading) if task and not task.done()]:
             await asyncio.wait(under_way)
         if self._connection:
             connection, self._connection = self._connection, None
@@ -78,7 +78,8 @@ class Group:
         return reply
 
     def _ensure_flush(self) -> None:
-        if self._sending is None:
+        # One that was cancelled before its first turn is done without ever having said so.
+        if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._exchange(), name="postroom-group")
 
     async def _exchange(self) -> None:
