@@ -180,3 +180,16 @@ def test_forgotten_scripts_are_taught_once_for_all(server_url: str, real: redis.
         assert loads == len(scripts.load_all())
 
     with_group(server_url, body)
+
+
+def test_a_group_can_be_closed_when_its_sending_was_cancelled_before_it_began(server_url: str) -> None:
+    async def body(group: Group, client: "redis.asyncio.Redis") -> None:
+        reply = asyncio.ensure_future(group.run(ECHO))
+        await asyncio.sleep(0)
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.gather(reply, return_exceptions=True)
+        async with asyncio.timeout(5):
+            await group.close()
+
+    with_group(server_url, body)

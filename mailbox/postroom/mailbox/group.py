@@ -51,7 +51,8 @@ class Group:
 
     async def close(self) -> None:
         """Waits for what is under way and gives the connection back."""
-        while under_way := [task for task in (self._sending, self._reading) if task]:
+        # One that was cancelled before it began could not say that it is over.
+        while under_way := [task for task in (self._sending, self._reading) if task and not task.done()]:
             await asyncio.wait(under_way)
         if self._connection:
             connection, self._connection = self._connection, None
