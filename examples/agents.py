@@ -1,4 +1,4 @@
-"""The agents of the demo: real loops with tools and approvals, on models that follow a script."""
+"""The agents of the demo: real loops with tools, approvals, delegation and mail, on models that follow a script."""
 
 import asyncio
 
@@ -43,12 +43,30 @@ app = App(
             model=ScriptedModel(
                 [
                     _calls("Let me look at your order. ", "lookup", order_id="7"),
+                    _calls("I ask our accountant. ", "agent_run_accountant", prompt="May order 7 be refunded?"),
                     _calls("You shall have your money back. ", "refund", order_id="7", euros=20),
-                    "Done: the money is on its way.",
+                    "Done: the money is on its way. And the warehouse just wrote that teapots are back.",
                 ]
             ),
             instructions="You help customers of a shop.",
             tools=[lookup, refund],
+            delegates=["accountant"],
+        ),
+        Agent("accountant", model=ScriptedModel(["Yes, 20 euros, but a person must agree."])),
+        Agent(
+            "warehouse",
+            model=ScriptedModel(
+                [
+                    _calls(
+                        "",
+                        "send_message",
+                        to={"relation": "agent", "thread_id": "order 7"},
+                        message="Teapots are back in stock.",
+                    ),
+                    "I have told support.",
+                ]
+            ),
+            tools=["send_message"],
         ),
     ]
 )

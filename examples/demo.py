@@ -1,4 +1,4 @@
-"""The fleet at work: a streamed answer with tools and an approval, and a worker killed in the middle of a call.
+"""The fleet at work: an agent with tools, another agent, an approval and mail; a worker killed in the middle of a call.
 
     python examples/demo.py
 
@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from postroom.dispatcher import Dispatcher
 from postroom.mailbox.server import start
@@ -56,9 +57,11 @@ def follow(client: Dispatcher, run_id: str, after: int = 0) -> str:
             case "tool_call_ready":
                 print(f"\n   [calls {event['name']} {event['arguments']}] ", end="", flush=True)
             case "tool_call_done" | "tool_call_resumed" if event.get("outcome") != "suspended":
-                print(f"\n   [result {event.get('result')}] ", end="", flush=True)
+                print(f"\n   [result {shown(event.get('result'))}] ", end="", flush=True)
             case "run_requeued" if event["reason"] == "crash":
                 print("\n   [its worker is dead: another one goes on] ", end="", flush=True)
+            case "run_waiting" if event["reason"] == "tasks":
+                print("\n   [waits for the other agent, without a worker] ", end="", flush=True)
             case "run_waiting":
                 return "waiting"
             case "run_finish":
@@ -67,14 +70,27 @@ def follow(client: Dispatcher, run_id: str, after: int = 0) -> str:
     return "nothing"
 
 
+def shown(result: Any) -> Any:
+    """A result in brief: of another agent only what it said."""
+    said = result.get("data", {}).get("response") if isinstance(result, dict) and "data" in result else None
+    return said or result
+
+
 def approved(client: Dispatcher) -> bool:
-    told("\n1. An agent streams its answer, uses a tool, and asks a person before it pays.")
+    told("\n1. An agent streams its answer, uses a tool, asks another agent, and asks a person before it pays.")
     run_id = client.submit("support", "My teapot is broken.", thread="order 7").run_id
     print("   support: ", end="", flush=True)
     waits = follow(client, run_id)
     (call,) = client.calls(run_id)
     question = call.ticket.message if call.ticket else ""
     told(f"\n   It is {waits}; holder of the thread: {client.holder('order 7')}. It costs nothing.")
+    warehouse = client.submit("warehouse", "Tell support what is new.", thread="warehouse").run_id
+    client.wait(warehouse, timeout=20)
+    until = time.monotonic() + 20
+    while not (mail := client.unread("order 7")) and time.monotonic() < until:
+        time.sleep(0.02)
+    words = [each.message["content"][0]["text"] for each in mail]
+    told(f"   A third agent writes to it meanwhile, unread so far: {words}")
     yes = answered(question)
     client.decide(run_id, call.call_id, "allow_once" if yes else "deny", by="you")
     print(f"   {'Yes' if yes else 'No'}. support: ", end="", flush=True)
@@ -82,7 +98,7 @@ def approved(client: Dispatcher) -> bool:
     record = client.get_run(run_id)
     roles = [entry.message["role"] for entry in client.messages("order 7")]
     told(f"   the thread now: {' '.join(roles)}; {record.usage.output_tokens} tokens in {record.step} steps")
-    return record.status == "done" and ended == "natural_end" and roles.count("tool") == 2
+    return record.status == "done" and ended == "natural_end" and roles.count("tool") == 3 and roles.count("user") == 2
 
 
 def answered(question: str) -> bool:
