@@ -126,7 +126,7 @@ def test_what_cannot_be_started_is_told_to_the_model(server_url: str, arguments:
 
 @pytest.mark.parametrize("name", ["parent", "self", "all", "broadcast"])
 def test_some_names_have_a_meaning_of_their_own(name: str) -> None:
-    assert name_refused({}, name) == "reserved_name"
+    assert name_refused({}, "t", name) == "reserved_name"
 
 
 def test_two_tasks_at_work_cannot_have_one_name(server_url: str) -> None:
@@ -349,3 +349,22 @@ def test_a_function_that_may_not_be_repeated_is_reported(server_url: str) -> Non
         assert calls == [1]
         (event,) = events(office)
         assert event["error"].startswith("outcome_unknown: ")
+
+
+def test_a_fork_does_not_wait_for_the_tasks_of_another_thread(server_url: str) -> None:
+    def clerk(request: Request) -> Any:
+        if len(request.messages) == 1:
+            return spawn()
+        to_bob = calling("send_message", to={"relation": "child", "name": "bob"}, message="hurry")
+        return to_bob if text(request.messages[-1]) == "and now?" else "Fine."
+
+    with town(server_url, clerk, [calling("risky"), "Done."]) as office:
+        run = office.submit()
+        office.work()
+        assert office.record(run).waiting == "tasks"
+        fork = office.dispatcher.fork(office.thread).thread_id
+        there = office.submit("and now?", thread=fork)
+        office.work()
+        assert office.record(there).termination.kind == "natural_end"
+        assert office.tool_results(fork)[-1]["error"] == "permission_denied"
+        assert office.record(run).waiting == "tasks"

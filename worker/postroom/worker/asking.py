@@ -92,7 +92,7 @@ async def _hear_of_tasks(scene: Scene) -> None:
     news = heard(known, scene.standing.arrived, scene.now)
     scene.closed = tuple(news)
     if scene.resumed:
-        asked = [task["task_id"] for task in pending(known) if task["task_id"] not in news]
+        asked = [task["task_id"] for task in pending(known, scene.standing.thread_id) if task["task_id"] not in news]
         for task_id in await scene.pen.dispatcher.missing_runs(scene.standing.thread_id, asked) if asked else ():
             news[task_id] = {"status": "failed", "completed_at_ms": scene.now, "error": ORPHANED}
             lost = task_message(task_id, "failed", {"error": ORPHANED}).as_dict()
@@ -175,7 +175,7 @@ async def _conclude(scene: Scene, asked: Asked, reply: Reply) -> Turn:
         if isinstance(found, Refused):
             return await _repair(scene, asked, message, found)
         result["output"] = found.value
-    if pending(scene.state[TASKS]):
+    if pending(scene.state[TASKS], scene.standing.thread_id):
         # The words are said; what is still at work will have more to say.
         await scene.close_step((*asked.seen, message))
         return scene.turn(messages=(message,), then=Wait(WaitingReason.TASKS))

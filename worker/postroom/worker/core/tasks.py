@@ -39,16 +39,16 @@ def derived(prefix: str, key: str) -> str:
     return f"{prefix}{hashlib.sha256(key.encode()).hexdigest()[:24]}"
 
 
-def pending(tasks: Tasks) -> list[Plain]:
-    """The tasks that have not ended."""
-    return [task for task in tasks.values() if task["status"] == RUNNING]
+def pending(tasks: Tasks, thread_id: str) -> list[Plain]:
+    """The tasks of a thread that have not ended; a fork remembers those of another, and hears nothing of them."""
+    return [task for task in tasks.values() if task["status"] == RUNNING and task["owner_thread_id"] == thread_id]
 
 
-def name_refused(tasks: Tasks, name: str | None) -> str | None:
+def name_refused(tasks: Tasks, thread_id: str, name: str | None) -> str | None:
     """Why a task may not be called that."""
     if name in RESERVED:
         return "reserved_name"
-    if name is not None and any(task.get("name") == name for task in pending(tasks)):
+    if name is not None and any(task.get("name") == name for task in pending(tasks, thread_id)):
         return "duplicate_name"
     return None
 

@@ -23,7 +23,7 @@ class Nursery:
         depth = _depth(context)
         if depth > self.behaviour.depth:
             return failure("too_deep", f"a run {depth - 1} levels below the first may have no children; do it yourself")
-        if _before(context) + len(pending(context.state[TASKS])) >= self.behaviour.children:
+        if _before(context) + len(pending(context.state[TASKS], context.thread_id)) >= self.behaviour.children:
             words = f"the run has {self.behaviour.children} children at work already; wait for some of them"
             return failure("too_many_children", words)
         if self._budget(context) is None:

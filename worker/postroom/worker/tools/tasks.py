@@ -49,7 +49,7 @@ def spawn_task(agents: Collection[str], functions: Mapping[str, Tool], nursery: 
 
     async def run(arguments: Plain, context: ToolContext) -> Outcome:
         name = arguments.get("name") or None
-        if code := name_refused(context.state[TASKS], name):
+        if code := name_refused(context.state[TASKS], context.thread_id, name):
             return failure(code, _REFUSED[code].format(name=name))
         if refused := nursery.refusal(context):
             return refused
