@@ -140,14 +140,6 @@ class AsyncDispatcher:
         self._group: Group | None = None
         self._shares = False
 
-    @classmethod
-    def sharing(cls, group: Group, settings: Settings) -> Self:
-        """A client on a connection that belongs to somebody else."""
-        client = cls.__new__(cls)
-        client.settings, client._server, client._url = settings, None, ""
-        client._client, client._group, client._shares = group.client, group, True
-        return client
-
     submit = _async(plans.submit)
     submit_many = _async(plans.submit_many)
     cancel = _async(plans.cancel)
@@ -240,6 +232,14 @@ class AsyncDispatcher:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def sharing(group: Group, settings: Settings) -> AsyncDispatcher:
+    """A client on a connection that belongs to somebody else, who closes it."""
+    client = AsyncDispatcher.__new__(AsyncDispatcher)
+    client.settings, client._server, client._url = settings, None, ""
+    client._client, client._group, client._shares = group.client, group, True
+    return client
 
 
 def _next(stream: Stream, answer: Any) -> list[ops.Op[Any]] | Entry | None:

@@ -6,13 +6,16 @@ import random
 import signal
 import time
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
+
+import pytest
 
 from postroom.mailbox import keys, ops
 from postroom.mailbox.ops import Op
 from tests.waiting import until
-from tests.worker.fleet import LONG, Fleet, FleetOn, report
+from tests.worker.fleet import LONG, Fleet, FleetOn, Server, report
 from tests.worker.loop.office import text
 
 MESSAGES, THREADS, PROCESSES, WITHIN = (10_000, 100, 4, 1800.0) if LONG else (1_000, 30, 2, 240.0)
@@ -20,6 +23,14 @@ CHILDREN = 100 if LONG else 20
 FIRST_KILL, KILL_EVERY = 0.3, 1.0
 APP = "tests.worker.together.chaos_app:app"
 PATIENT = {"max_attempts": 100_000}
+
+
+@pytest.fixture
+def own(server: Server, fleet_on: FleetOn) -> Iterator[Fleet]:
+    """A fleet on a server of its own: others must not meet the workers that are killed here."""
+    with fleet_on(server.url) as fleet:
+        fleet.app = APP
+        yield fleet
 
 
 class Fire:
@@ -50,9 +61,9 @@ def idle(fleet: Fleet, threads: list[str]) -> bool:
     return all(ops.run_all(fleet.client, asked))
 
 
-def test_every_message_is_in_one_place_once_and_in_order(server_url: str, fleet_on: FleetOn) -> None:
+def test_every_message_is_in_one_place_once_and_in_order(server: Server, fleet_on: FleetOn) -> None:
     chance = random.Random(7)
-    with fleet_on(server_url, **PATIENT) as fleet:
+    with fleet_on(server.url, **PATIENT) as fleet:
         fleet.app = APP
         fleet.supervised(PROCESSES, verb="up", concurrency=16)
         threads = [fleet.thread() for _ in range(THREADS)]
@@ -92,9 +103,9 @@ def test_every_message_is_in_one_place_once_and_in_order(server_url: str, fleet_
         assert found == Counter(each for plan in plans.values() for each in plan)
 
 
-def test_a_fan_out_survives_its_workers(server_url: str, fleet_on: FleetOn) -> None:
+def test_a_fan_out_survives_its_workers(server: Server, fleet_on: FleetOn) -> None:
     chance = random.Random(11)
-    with fleet_on(server_url, **PATIENT) as fleet:
+    with fleet_on(server.url, **PATIENT) as fleet:
         fleet.app = APP
         fleet.supervised(PROCESSES, verb="up", concurrency=2)
         thread = fleet.thread()
@@ -130,17 +141,16 @@ def _child(entry: Any) -> str:
     return str(entry.message["metadata"]["child_run_id"])
 
 
-def test_a_child_may_wait_for_a_person_longer_than_any_lease(fleet: Fleet) -> None:
-    fleet.app = APP
-    first = fleet.worker()
-    run = fleet.dispatcher.submit("manager", "please", thread=fleet.thread(), queue=fleet.queue).run_id
-    child = until(lambda: _asking(fleet, run), 20, "the child asks")
+def test_a_child_may_wait_for_a_person_longer_than_any_lease(own: Fleet) -> None:
+    first = own.worker()
+    run = own.dispatcher.submit("manager", "please", thread=own.thread(), queue=own.queue).run_id
+    child = until(lambda: _asking(own, run), 20, "the child asks")
     # The time a lease lasts is what this is about, so it has to pass.
-    passed = time.monotonic() + 2.5 * fleet.settings.lease_ms / 1000
+    passed = time.monotonic() + 2.5 * own.settings.lease_ms / 1000
     until(lambda: time.monotonic() > passed, 30, "every lease would be over", every=0.1)
     first.kill()
-    fleet.worker()
-    parent, waiting = fleet.dispatcher.get_run(run), fleet.dispatcher.get_run(child)
+    own.worker()
+    parent, waiting = own.dispatcher.get_run(run), own.dispatcher.get_run(child)
     assert (parent.status, parent.waiting, waiting.status, waiting.waiting) == (
         "waiting",
         "tasks",
@@ -148,10 +158,10 @@ def test_a_child_may_wait_for_a_person_longer_than_any_lease(fleet: Fleet) -> No
         "approval",
     )
     assert (parent.attempts, waiting.attempts) == (0, 0)
-    (call,) = fleet.dispatcher.calls(child)
-    fleet.dispatcher.decide(child, call.call_id, "allow_once", by="ann")
-    until(lambda: fleet.dispatcher.get_run(run).status == "done", 20, "the parent has its answer")
-    assert [text(entry.message) for entry in fleet.dispatcher.messages(parent.thread_id)][-1] == "Passed on."
+    (call,) = own.dispatcher.calls(child)
+    own.dispatcher.decide(child, call.call_id, "allow_once", by="ann")
+    until(lambda: own.dispatcher.get_run(run).status == "done", 20, "the parent has its answer")
+    assert [text(entry.message) for entry in own.dispatcher.messages(parent.thread_id)][-1] == "Passed on."
 
 
 def _asking(fleet: Fleet, run: str) -> str:
@@ -162,27 +172,26 @@ def _asking(fleet: Fleet, run: str) -> str:
     return ""
 
 
-def test_a_cancel_of_three_levels_leaves_nothing_running(fleet: Fleet) -> None:
-    fleet.app = APP
-    fleet.workers(2)
-    run = fleet.dispatcher.submit("a0", "go", thread=fleet.thread(), queue=fleet.queue).run_id
+def test_a_cancel_of_three_levels_leaves_nothing_running(own: Fleet) -> None:
+    own.workers(2)
+    run = own.dispatcher.submit("a0", "go", thread=own.thread(), queue=own.queue).run_id
 
     def at_the_bottom() -> bool:
-        below = fleet.dispatcher.descendants(run)
+        below = own.dispatcher.descendants(run)
         return len(below) == 3 and below[-1].status == "running"
 
     until(at_the_bottom, 20, "the last one is at work")
-    below = fleet.dispatcher.descendants(run)
-    fleet.dispatcher.cancel(run)
+    below = own.dispatcher.descendants(run)
+    own.dispatcher.cancel(run)
     everybody = [run, *(each.run_id for each in below)]
 
     def stopped() -> bool:
-        return all(fleet.dispatcher.get_run(each).status == "done" for each in everybody)
+        return all(own.dispatcher.get_run(each).status == "done" for each in everybody)
 
     until(stopped, 20, "everybody has stopped")
     for each in everybody:
-        record = fleet.dispatcher.get_run(each)
+        record = own.dispatcher.get_run(each)
         assert record.termination
         assert record.termination.kind == "cancelled"
-        assert fleet.dispatcher.holder(record.thread_id) is None
-    until(lambda: idle(fleet, [fleet.dispatcher.get_run(each).thread_id for each in everybody]), 10, "nothing is left")
+        assert own.dispatcher.holder(record.thread_id) is None
+    until(lambda: idle(own, [own.dispatcher.get_run(each).thread_id for each in everybody]), 10, "nothing is left")

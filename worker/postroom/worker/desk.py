@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from postroom.dispatcher import AsyncDispatcher
+from postroom.dispatcher.client import sharing
 from postroom.dispatcher.driving import drive
 from postroom.dispatcher.errands import carry_out
 from postroom.mailbox import lock
@@ -84,7 +85,7 @@ class Desk:
     @cached_property
     def dispatcher(self) -> AsyncDispatcher:
         """A client on the connection of this process."""
-        return AsyncDispatcher.sharing(self.group, self.settings)
+        return sharing(self.group, self.settings)
 
     async def claim(self, thread_id: str, run_id: str) -> tuple[lock.Claim, float] | None:
         """The thread and when we asked for it, or None when there is nothing to do for us."""
