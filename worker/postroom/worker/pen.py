@@ -25,6 +25,7 @@ T = TypeVar("T")
 Plain = dict[str, Any]
 
 GATHER_S = 0.03
+LONGEST_GATHER_S = 0.5
 # Turns of the event loop for which events that are due still wait for a commit to take them along.
 PATIENT_TURNS = 3
 # Events that say more of the same, and the field that grows.
@@ -52,6 +53,7 @@ class Pen:
         self._phase_written = self._phase()
         self._writing = asyncio.Lock()
         self._timer: asyncio.Handle | None = None
+        self._pause = GATHER_S
         self._background: set[asyncio.Task[None]] = set()
 
     @property
@@ -68,7 +70,7 @@ class Pen:
         if not self._joined(event):
             self._told.append(event)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(GATHER_S, self._gathered)
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._gathered)
 
     def _joined(self, event: Plain) -> bool:
         """Words that follow words become one event."""
@@ -161,6 +163,7 @@ class Pen:
             await self._flush()
 
     async def _flush(self) -> None:
+        began, words = time.monotonic(), any(event["type"] in _GROWING for event in self._told)
         try:
             arrivals = await self.write(lambda batch: commit.commit(self.active.owner, batch))
         except FenceLost:
@@ -169,6 +172,9 @@ class Pen:
             # The events are gone, but the step they belong to is not: its own commit says what is true.
             log.exception("telling of run %s failed", self.active.owner.run_id)
         else:
+            # The longer words take, the more of them gather: many streams must not drown in their own commits.
+            if words:
+                self._pause = min(max(GATHER_S, 4 * (time.monotonic() - began)), LONGEST_GATHER_S)
             if arrivals.cancel:
                 self.active.request_cancel(arrivals.cancel)
 
