@@ -51,11 +51,14 @@ class Standing:
     thread_state: Mapping[str, Any] = field(default_factory=dict)
     memory: "Memory | None" = None
     changed: bool = False
+    _messages: tuple[Plain, ...] | None = field(default=None, repr=False, compare=False)
 
     @property
     def messages(self) -> tuple[Plain, ...]:
-        """What a model would see."""
-        return (*(entry.message for entry in self.log), *self.arrived)
+        """What a model would see; a long thread is gone through once in a turn."""
+        if self._messages is None:
+            self._messages = (*[entry.message for entry in self.log], *self.arrived)
+        return self._messages
 
 
 class Memory(Protocol):

@@ -59,6 +59,8 @@ def _asked(scene: Scene, said: tuple[Plain, ...], policy: ContextPolicy) -> Aske
 
 
 def _said(scene: Scene) -> tuple[Plain, ...]:
+    if scene.summary is None and scene.arrived is None:
+        return scene.standing.messages
     arrived = scene.standing.arrived if scene.arrived is None else scene.arrived
     return (*(entry.message for entry in scene.entries()), *arrived)
 
