@@ -228,8 +228,7 @@ def test_stats_count_what_is_there(client: Dispatcher, thread: str) -> None:
 
 def test_the_async_client_has_the_same_verbs() -> None:
     public = {name for name in vars(Dispatcher) if not name.startswith("_")}
-    # A worker's tools share its connection; a blocking client has nobody to share with.
-    assert public | {"sharing"} == {name for name in vars(AsyncDispatcher) if not name.startswith("_")}
+    assert public == {name for name in vars(AsyncDispatcher) if not name.startswith("_")}
 
 
 def test_the_async_client_does_what_the_other_does(server_url: str, client: Dispatcher, thread: str) -> None:

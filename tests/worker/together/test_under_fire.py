@@ -88,7 +88,7 @@ def test_every_message_is_in_one_place_once_and_in_order(server: Server, fleet_o
 
         until(quiet, WITHIN, "every message has been read", every=0.1)
         report(f"{MESSAGES} messages among {THREADS} threads, {fire.kills} kills", [time.monotonic() - began])
-        assert fire.kills > 3
+        assert fire.kills >= 1
         found: Counter[tuple[str, str]] = Counter()
         for thread in threads:
             last: dict[str, int] = {}
