@@ -18,6 +18,21 @@ from postroom.worker.desk import Desk
 Plain = dict[str, Any]
 
 
+# Where a worker may die: every point that some run passes.
+POINTS = (
+    "claimed",
+    "before_model",
+    "after_model",
+    "before_commit",
+    "after_commit",
+    "tool_started",
+    "tool_finished",
+    "call_journaled",
+    "tools_done",
+    "before_suspend",
+)
+
+
 class Died(BaseException):
     """The process is no more."""
 

@@ -11,7 +11,7 @@ from postroom.worker.core.context import ContextPolicy
 from postroom.worker.model.base import Request
 from postroom.worker.model.scripted import ScriptedModel
 from postroom.worker.tools import Handoff, Tool, ToolContext, tool
-from tests.worker.loop.office import Office, in_order, text, valid
+from tests.worker.loop.office import POINTS, Office, in_order, text, valid
 
 effects: Counter[str] = Counter()
 finished: Counter[str] = Counter()
@@ -81,20 +81,6 @@ def _after_much_talk(request: Request) -> Any:
         if f"{name} done" not in said:
             return {"calls": [{"name": name, "id": name}]}
     return "Done."
-
-
-POINTS = (
-    "claimed",
-    "before_model",
-    "after_model",
-    "before_commit",
-    "after_commit",
-    "tool_started",
-    "tool_finished",
-    "call_journaled",
-    "tools_done",
-    "before_suspend",
-)
 
 
 def _office(url: str, kind: str) -> Office:

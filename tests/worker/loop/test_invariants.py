@@ -27,7 +27,7 @@ from postroom.worker.core.state import Merge, Scope, StateKey
 from postroom.worker.model.scripted import ScriptedModel
 from postroom.worker.plugins.base import HookContext, Plugin, Registrar
 from postroom.worker.tools import Finish, Handoff, Output, Suspend, ToolContext, tool
-from tests.worker.loop.office import Office, Plain, in_order, valid
+from tests.worker.loop.office import POINTS, Office, Plain, in_order, valid
 
 random_runs = settings(
     max_examples=8,
@@ -39,18 +39,6 @@ random_runs = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )
 
-POINTS = (
-    "claimed",
-    "before_model",
-    "after_model",
-    "before_commit",
-    "after_commit",
-    "tool_started",
-    "tool_finished",
-    "call_journaled",
-    "tools_done",
-    "before_suspend",
-)
 COUNT: StateKey[int, int] = StateKey("count", 0, lambda old, new: old + new, merge=Merge.COMMUTATIVE)
 TRACE: StateKey[list[str], str] = StateKey(
     "trace", [], lambda old, new: [*old, new], Scope.THREAD, merge=Merge.COMMUTATIVE

@@ -13,7 +13,7 @@ from postroom.worker.core.stop import MaxCost, RunStats, StopPolicy, TokenBudget
 from postroom.worker.model.base import Request
 from postroom.worker.model.scripted import ScriptedModel
 from tests.worker.fleet import LONG
-from tests.worker.loop.office import in_order, text, valid
+from tests.worker.loop.office import POINTS, in_order, text, valid
 from tests.worker.together.town import Town, calling
 
 
@@ -304,23 +304,10 @@ def test_newer_words_take_the_place_of_a_run_and_stop_its_children(server_url: s
         assert all(each.status == "done" for each in office.runs().values())
 
 
-POINTS = (
-    "claimed",
-    "before_model",
-    "after_model",
-    "before_commit",
-    "after_commit",
-    "tool_started",
-    "tool_finished",
-    "call_journaled",
-    "tools_done",
-    "before_suspend",
-    "carrying",
-    "carried",
-)
+ALL_POINTS = (*POINTS, "carrying", "carried")
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", ALL_POINTS)
 def test_a_death_anywhere_changes_nothing(server_url: str, point: str) -> None:
     """Two children, one of which asks a person: parent, children and all they owe each other, at every point."""
 

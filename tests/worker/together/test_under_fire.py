@@ -20,7 +20,8 @@ from tests.worker.loop.office import text
 
 MESSAGES, THREADS, PROCESSES, WITHIN = (10_000, 100, 4, 1800.0) if LONG else (1_000, 30, 2, 240.0)
 CHILDREN = 100 if LONG else 20
-FIRST_KILL, KILL_EVERY = 0.3, 1.0
+# A quick machine is through with the short version in a few seconds, and must have met its kills by then.
+FIRST_KILL, KILL_EVERY = (0.3, 1.0) if LONG else (0.1, 0.5)
 APP = "tests.worker.together.chaos_app:app"
 PATIENT = {"max_attempts": 100_000}
 
@@ -88,7 +89,7 @@ def test_every_message_is_in_one_place_once_and_in_order(server: Server, fleet_o
 
         until(quiet, WITHIN, "every message has been read", every=0.1)
         report(f"{MESSAGES} messages among {THREADS} threads, {fire.kills} kills", [time.monotonic() - began])
-        assert fire.kills >= 1
+        assert fire.kills > 3
         found: Counter[tuple[str, str]] = Counter()
         for thread in threads:
             last: dict[str, int] = {}
