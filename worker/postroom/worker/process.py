@@ -11,6 +11,7 @@ If any of these loops dies, the process ends with an error rather than pretend t
 """
 
 import asyncio
+import gc
 import logging
 import os
 import random
@@ -88,6 +89,7 @@ class Worker:
 
     async def run(self) -> int:
         """Works until stopped; 0 for a clean end, 1 when something essential died."""
+        _collect_seldom()
         self.client = await connect_async(self.url)
         self.desk = Desk(Group(self.client), self.app, self.settings, self.name)
         models.default().gate.open(self.desk.group)
@@ -349,6 +351,13 @@ class Worker:
 
 def _released(owner: Owner) -> Op[Any]:
     return lock.release(owner.thread_id, owner.run_id, owner.fence, "drain")
+
+
+def _collect_seldom() -> None:
+    """What was imported stays, and a run leaves few cycles: looking for them as often as by default was a fifth of a run."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
 
 
 def _failed(task: "asyncio.Task[Any]") -> bool:
