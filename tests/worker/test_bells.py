@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from postroom.mailbox import lane, lock, ops, records
+from postroom.mailbox import fleet, lane, lock, ops, records
 from postroom.mailbox.connect import connect
 from postroom.mailbox.contracts import RunRequest, message
 from postroom.mailbox.ids import new_id
@@ -104,8 +104,8 @@ def test_a_batch_whose_reply_was_lost_is_given_again_with_the_same_claims(plain:
     for _ in range(3):
         submitted(plain, queue)
     first = ops.run(plain, bells.take([queue], 2, "w", LEASE, batch))
-    again = ops.run(plain, bells.take([queue], 2, "w", LEASE, batch, "again"))
-    assert [(bell.entry, bell.owner) for bell in again] == [(bell.entry, bell.owner) for bell in first]
+    again = ops.run(plain, bells.take([queue], 2, "w", LEASE, batch, again=True))
+    assert {bell.entry: bell.owner for bell in again} == {bell.entry: bell.owner for bell in first}
     assert plain.llen(f"rq:queue:{queue}") == 1, "nothing more was taken"
     assert all(bell.claim and bell.claim.run["attempts"] == b"0" for bell in again)
 
@@ -113,6 +113,19 @@ def test_a_batch_whose_reply_was_lost_is_given_again_with_the_same_claims(plain:
 def test_a_batch_that_never_came_through_is_taken_when_asked_for_again(plain: Any) -> None:
     queue = f"q-{uuid.uuid4().hex}"
     thread, run = submitted(plain, queue)
-    (bell,) = ops.run(plain, bells.take([queue], 2, "w", LEASE, new_id(), "again"))
+    (bell,) = ops.run(plain, bells.take([queue], 2, "w", LEASE, new_id(), again=True))
     assert bell.owner
     assert (bell.owner.thread_id, bell.owner.run_id) == (thread, run)
+
+
+def test_a_take_that_comes_late_gives_nothing_to_a_worker_that_has_gone_silent(plain: Any) -> None:
+    queue, worker = f"q-{uuid.uuid4().hex}", f"w-{uuid.uuid4().hex}"
+    thread, run = submitted(plain, queue)
+    late = bells.take([queue], 1, worker, LEASE, new_id(), left_ms=5_000)
+    assert ops.run(plain, late) == [], "it never said that it is there"
+    ops.run_all(plain, fleet.beat(worker, {"pid": 1, "queues": queue}, 4_000))
+    assert ops.run(plain, late) == [], "its last heartbeat is too long ago"
+    assert ops.run(plain, records.get_run(thread, run)).status == "queued"
+    ops.run_all(plain, fleet.beat(worker, {"pid": 1, "queues": queue}, 60_000))
+    assert [bell.owner and bell.owner.run_id for bell in ops.run(plain, late)] == [run]
+    ops.run_all(plain, fleet.leave(worker))

@@ -1,8 +1,8 @@
 """Waiting for a doorbell while there is nothing to do.
 
 A look at the queue that blocks, and behind it, in the same write, the take: when a doorbell rings the server goes on to
-the take by itself, and the run is ours without another word. Who died while it waited must get nothing, so such a take
-is good only while its worker's heart beats.
+the take by itself, and the run is ours without another word. Who died while it waited should get nothing, so such a
+take is good only while its worker's heart beats.
 """
 
 import asyncio

@@ -59,6 +59,8 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 # A consume loop that has not turned for this long is dead, even if its task is not.
 STUCK_S = 60
 RQ_TTL_S = 60
+# A worker that says nothing for so many heartbeats has gone.
+BEATS_TO_LIVE = 4
 # How long a worker that leaves tries to say so.
 FAREWELL_S = 5
 EXTEND_EVERY = scripts.ABANDONED_AFTER_S // 4
@@ -146,11 +148,10 @@ class Worker:
                     await asyncio.sleep(0)
                 there_are_more = True
 
-    async def _take(self, count: int, batch: str, how: bells.How = "") -> list[Bell]:
-        return await self.desk.group.run(self._taking(count, batch, how))
-
-    def _taking(self, count: int, batch: str, how: bells.How) -> Op[list[Bell]]:
-        return bells.take(self.queues, count, self.name, self.settings.lease_ms, batch, how)
+    async def _take(self, count: int, batch: str, again: bool = False) -> list[Bell]:
+        return await self.desk.group.run(
+            bells.take(self.queues, count, self.name, self.settings.lease_ms, batch, again)
+        )
 
     async def _wait(self, free: int) -> None:
         """Waits at every queue for a doorbell; the first that has something calls the others off."""
@@ -170,8 +171,11 @@ class Worker:
                 left.cancel()
 
     async def _watch(self, lookout: Lookout, take_one: bool) -> list[Bell]:
-        batch = new_id()
-        return await self._surely(lookout.watch(self._taking(1, batch, "alive") if take_one else None), batch)
+        batch, settings = new_id(), self.settings
+        # Good for one and a half heartbeats: what a lease gives back must not go to the very worker that lost it.
+        left = (BEATS_TO_LIVE - 1.5) * settings.heartbeat_ms
+        take = bells.take(self.queues, 1, self.name, settings.lease_ms, batch, left_ms=int(left))
+        return await self._surely(lookout.watch(take if take_one else None), batch)
 
     async def _call_off(self) -> None:
         await asyncio.gather(*(lookout.call_off() for lookout in self.lookouts))
@@ -190,7 +194,7 @@ class Worker:
                 self.turned = time.monotonic()
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
                 pause = min(pause * 2, LONGEST_PAUSE_S)
-                asking = self._take(0, batch, "again")
+                asking = self._take(0, batch, again=True)
 
     async def _give_back(self, taken: list[Bell]) -> None:
         """Gives back what is not begun: its run goes on elsewhere, and nothing is charged."""
@@ -280,7 +284,7 @@ class Worker:
         state = "busy" if self.serving else "idle"
         rq_key = bells.worker_key(self.name)
         return [
-            *fleet.beat(self.name, fields, 4 * self.settings.heartbeat_ms),
+            *fleet.beat(self.name, fields, BEATS_TO_LIVE * self.settings.heartbeat_ms),
             Op(("HSET", rq_key, "last_heartbeat", at, "state", state), int),
             Op(("EXPIRE", rq_key, RQ_TTL_S), int),
         ]
