@@ -24,7 +24,7 @@ local open = thread.open or ''
 if open ~= '' and open ~= run then return nothing('waits for run ' .. open) end
 if open == '' and redis.call('ZRANGE', lane_key, 0, 0)[1] ~= run then return nothing('is not at the head') end
 if (tonumber(record.start_at) or 0) > now then return nothing('is not due before ' .. record.start_at) end
-if (tonumber(record.deadline) or now + 1) <= now then return nothing('has passed its deadline') end
+if (tonumber(record.deadline) or now + 1) <= now and not record.cancel then return nothing('has passed its deadline') end
 
 -- Never a number that was given out before, not even by a server that has forgotten it since (docs/adr/0004).
 local fence = again and thread.fence or text(math.max((tonumber(thread.fence) or 0) + 1, now))
