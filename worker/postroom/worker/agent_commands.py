@@ -33,7 +33,7 @@ def add(verbs: Any) -> None:
     )
     agents.add_argument("--id", default="", help="discover: how to call the agent (default: as its card does)")
     agents.add_argument(
-        "--auth-env", metavar="NAME", help="discover: the workers' variable A2A_… with the bearer token"
+        "--auth-env", metavar="NAME", help="discover: the variable A2A_… with its bearer token"
     )
     agents.add_argument("--any-host", action="store_true", help="discover: the card may name another host")
     agents.add_argument("--version", type=int, help="show or restore this version")
@@ -126,7 +126,9 @@ async def _card(config: A2A) -> Any:
 
     http = Http()
     try:
-        body = await Peer(config.url, config, http, os.environ).fetch()
+        # Cards are mostly public; the token may be known to the workers alone.
+        shown = config if config.auth_env in os.environ else config.model_copy(update={"auth_env": None})
+        body = await Peer(config.url, shown, http, os.environ).fetch()
     finally:
         await http.close()
     read_card(config.url, body, config.any_host)

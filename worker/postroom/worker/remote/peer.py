@@ -99,7 +99,9 @@ class Peer:
         except Permanent as error:
             log.info("%s: whether it has had message %s is not known", error, message["messageId"])
             return None
-        return next((task for task in known if message["messageId"] in task.heard), None)
+        found = next((task for task in known if message["messageId"] in task.heard), None)
+        # A listing leaves out what was made.
+        return await self.get(found.id) if found and "taskId" not in message else found
 
     async def get(self, task_id: str) -> Task:
         """A task as it stands."""
