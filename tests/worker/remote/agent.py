@@ -33,14 +33,40 @@ from starlette.responses import JSONResponse, Response
 Plain = dict[str, Any]
 
 
+class Gate:
+    """Keeps those waiting who come while it is closed; opened and closed by the test, in another thread."""
+
+    def __init__(self) -> None:
+        self._open = False
+        self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._lock = threading.Lock()
+
+    def set(self) -> None:
+        with self._lock:
+            self._open, waiting, self._waiting = True, self._waiting, []
+        for loop, event in waiting:
+            loop.call_soon_threadsafe(event.set)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._open = False
+
+    async def passed(self) -> None:
+        with self._lock:
+            if self._open:
+                return
+            event = asyncio.Event()
+            self._waiting.append((asyncio.get_running_loop(), event))
+        await event.wait()
+
+
 class Obedient(AgentExecutor):
     """Does what the first word of a message says; `go` lets those go on that wait."""
 
     def __init__(self) -> None:
         self.heard: list[Plain] = []
         self.cancelled: list[str] = []
-        self.go = threading.Event()
-        self.arrived = threading.Event()
+        self.go = Gate()
 
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         words = context.get_user_input()
@@ -50,7 +76,6 @@ class Obedient(AgentExecutor):
         assert context.context_id
         about = {"id": message.message_id, "words": words, "task": context.task_id, "context": context.context_id}
         self.heard.append({**about, "parts": len(message.parts)})
-        self.arrived.set()
         if words.startswith("chat"):
             await event_queue.enqueue_event(_said("Just words.", context))
             return
@@ -69,13 +94,9 @@ class Obedient(AgentExecutor):
     async def _do(self, deed: str, work: TaskUpdater) -> None:
         if deed in ("hold", "stay"):
             await (work.start_work() if deed == "hold" else asyncio.sleep(0))
-            await self._released()
+            await self.go.passed()
             deed = "complete"
         await _DEEDS[deed](self, work)
-
-    async def _released(self) -> None:
-        while not self.go.is_set():
-            await asyncio.sleep(0.005)
 
     async def _stream(self, work: TaskUpdater) -> None:
         await work.start_work(work.new_agent_message([Part(text="I begin.")]))

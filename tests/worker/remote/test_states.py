@@ -1,5 +1,7 @@
 """Every state a task of a real A2A server can be in, and what that means for the run."""
 
+import asyncio
+
 import pytest
 
 from tests.worker.remote.agent import RemoteAgent
@@ -145,10 +147,9 @@ def test_cancel_reaches_the_task(remote: RemoteAgent, hire: Hire) -> None:
     run = office.submit("hold on")
 
     async def cancel(desk: object) -> None:
-        import asyncio
-
-        while "after_model" not in office.points:
-            await asyncio.sleep(0.005)
+        asked = asyncio.Event()
+        office.look = lambda point: asked.set() if point == "after_model" else None
+        await asked.wait()
         office.dispatcher.cancel(run)
         office.desk.active[run].request_cancel("cancelled")
 

@@ -32,9 +32,7 @@ def add(verbs: Any) -> None:
         help="an agent; for put a JSON file, or - for stdin; for discover the address of a remote agent (A2A 1.0)",
     )
     agents.add_argument("--id", default="", help="discover: how to call the agent (default: as its card does)")
-    agents.add_argument(
-        "--auth-env", metavar="NAME", help="discover: the variable A2A_… with its bearer token"
-    )
+    agents.add_argument("--auth-env", metavar="NAME", help="discover: the variable A2A_… with its bearer token")
     agents.add_argument("--any-host", action="store_true", help="discover: the card may name another host")
     agents.add_argument("--version", type=int, help="show or restore this version")
     agents.add_argument("--expected", type=int, help="put or drop only if this is the present version (0: not stored)")
@@ -127,7 +125,7 @@ async def _card(config: A2A) -> Any:
     http = Http()
     try:
         # Cards are mostly public; the token may be known to the workers alone.
-        shown = config if config.auth_env in os.environ else config.model_copy(update={"auth_env": None})
+        shown = config if (config.auth_env or "") in os.environ else config.model_copy(update={"auth_env": None})
         body = await Peer(config.url, shown, http, os.environ).fetch()
     finally:
         await http.close()

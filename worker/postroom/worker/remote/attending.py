@@ -99,7 +99,7 @@ class Visit:
         """What has arrived is stored, and with it that the agent is about to be asked."""
         capabilities.require(capabilities.REMOTE, self.standing.request)
         self.pen.tell({"type": "step_start", "message_id": f"{self.standing.run_id}.{self.standing.step}"})
-        return self._turn(then=Continue())
+        return self._turn(then=Continue(), remote=True)
 
     async def ask(self) -> Turn:
         """Sends what the agent has not heard yet. What it takes on is committed before anybody looks at it."""
@@ -120,7 +120,7 @@ class Visit:
         if answer.settled:
             return self._settled(answer, mark)
         self._show(answer)
-        return self._turn(then=Continue(), folds=False, thread_state=kept(self.standing.agent, mark), remote=True)
+        return self._turn(then=Continue(), folds=False, thread_state=kept(self.standing.agent, mark))
 
     async def _sent(self, words: Plain) -> Task | Said:
         again = not isinstance(self.standing.memory, Engaged)
@@ -234,7 +234,7 @@ class Visit:
             then: Wait | Finish = Wait(reason, message=task.note)
         else:
             then = Finish(task.termination, result if task.state == COMPLETED else None)
-        return self._turn(then=then, messages=said, folds=False, thread_state=state, remote=True)
+        return self._turn(then=then, messages=said, folds=False, thread_state=state)
 
     def _wants_proof(self, task: Task, said: tuple[Plain, ...], state: Plain) -> Turn:
         """The agent wants to be shown that it may go on: a ticket, like any that a call waits behind."""
@@ -261,7 +261,7 @@ class Visit:
         call = OpenCall(call_id, AUTHENTICATE, arguments, 0, CallStatus.SUSPENDED, ticket)
         self.pen.reach("before_suspend")
         waits = Wait(WaitingReason.APPROVAL, tickets=(ticket,), message=ticket.message)
-        return self._turn(then=waits, messages=(asked,), calls=(call,), folds=False, thread_state=state, remote=True)
+        return self._turn(then=waits, messages=(asked,), calls=(call,), folds=False, thread_state=state)
 
     def _late(self, task: Task | None, state: Mapping[str, Any]) -> Turn:
         """Out of patience; the words there are stay."""
