@@ -25,6 +25,7 @@ from a2a.types import (
     TaskState,
     TaskStatus,
 )
+from google.protobuf import json_format, struct_pb2
 from starlette.applications import Starlette
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
@@ -119,8 +120,6 @@ class Obedient(AgentExecutor):
 
 
 def _value(data: Plain) -> Any:
-    from google.protobuf import json_format, struct_pb2
-
     return json_format.ParseDict(data, struct_pb2.Value())
 
 
@@ -203,6 +202,12 @@ class RemoteAgent:
 
     def _serve(self) -> None:
         asyncio.run(self._server.serve(sockets=[self._socket]))
+
+    @property
+    def described(self) -> Plain:
+        """Its card, as it is sent."""
+        found: Plain = json_format.MessageToDict(self.card)
+        return found
 
     @property
     def words(self) -> list[str]:

@@ -110,7 +110,7 @@ def test_another_agent_of_that_name_is_not_replaced_unawares(
     assert (code, err.count("\n")) == (2, 1)
     assert discover("discover", agent.url, "--id", name, "--force")[0] == 0
     with RemoteAgent() as other, pytest.raises(VersionConflict):
-        client.put_card(other.url, _card(other), agent=name)
+        client.put_card(other.url, other.described, agent=name)
 
 
 def test_the_token_is_sent_and_stored_nowhere(
@@ -127,15 +127,8 @@ def test_the_token_is_sent_and_stored_nowhere(
     assert "secret-4711" not in everything
 
 
-def _card(agent: RemoteAgent) -> dict[str, Any]:
-    from google.protobuf.json_format import MessageToDict
-
-    found: dict[str, Any] = MessageToDict(agent.card)
-    return found
-
-
 def _with(agent: RemoteAgent, **change: Any) -> Callable[[], Response]:
-    return refusing(200, **{**_card(agent), **change})
+    return refusing(200, **{**agent.described, **change})
 
 
 def _place(**about: Any) -> dict[str, Any]:

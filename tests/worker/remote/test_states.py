@@ -126,7 +126,7 @@ def test_a_thread_is_one_conversation(remote: RemoteAgent, hire: Hire) -> None:
 
 def test_mail_that_comes_meanwhile_is_the_next_step(remote: RemoteAgent, hire: Hire) -> None:
     office = hire(remote)
-    sent = []
+    sent: list[object] = []
 
     def mail(point: str) -> None:
         if point == "after_model" and not sent:
