@@ -52,11 +52,15 @@ def card_of(url: str, data: Any, any_host: bool = False) -> Card:
             ],
         }
         card = parse(Card, described)
-        there, here = urlsplit(card.url).hostname, urlsplit(url).hostname
+        there, here = urlsplit(card.url), urlsplit(url)
     except _ODD as error:
         raise InvalidInput(f"the card of {url} has a shape we do not know ({error!r})") from None
-    if there != here and not any_host:
-        raise InvalidInput(f"the card of {url} names another host, {there}; discover it there, or allow any host")
+    if there.hostname != here.hostname and not any_host:
+        raise InvalidInput(
+            f"the card of {url} names another host, {there.hostname}; discover it there, or allow any host"
+        )
+    if here.scheme == "https" != there.scheme:
+        raise InvalidInput(f"the card of {url} names an address without encryption, {card.url}")
     return card
 
 

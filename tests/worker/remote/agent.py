@@ -1,6 +1,7 @@
 """A remote agent for tests: the server of the A2A SDK on loopback, with an agent that does what it is told."""
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Awaitable, Callable
@@ -30,6 +31,8 @@ from starlette.applications import Starlette
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+
+from tests.waiting import until
 
 Plain = dict[str, Any]
 
@@ -192,7 +195,7 @@ class RemoteAgent:
         path = request.url.path
         if path.endswith("/rpc"):
             path = f"rpc {(await request.json()).get('method')}"
-        self.requests.append(path.partition("/tasks/")[0] + "/tasks/…" if path.startswith("/tasks/") else path)
+        self.requests.append(re.sub("/tasks/[^:]+", "/tasks/…", path))
         self.keys.append(request.headers.get("authorization"))
         self.versions.add(request.headers.get("a2a-version", ""))
         for end, answer in self.answers.items():
@@ -202,6 +205,13 @@ class RemoteAgent:
 
     def _serve(self) -> None:
         asyncio.run(self._server.serve(sockets=[self._socket]))
+
+    def forget(self) -> None:
+        """As if nobody had ever come; who waits goes on."""
+        self.agent.go.set()
+        self.agent.go = Gate()
+        for known in (self.agent.heard, self.agent.cancelled, self.requests, self.keys, self.versions, self.answers):
+            known.clear()
 
     @property
     def described(self) -> Plain:
@@ -216,8 +226,7 @@ class RemoteAgent:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        while not self._server.started:
-            assert self._thread.is_alive()
+        until(lambda: self._server.started, 10, "the remote agent is up")
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -14,7 +14,12 @@ WAYS = [("HTTP+JSON", True), ("HTTP+JSON", False), ("JSONRPC", True), ("JSONRPC"
 Hire = Callable[..., Abroad]
 
 
-@pytest.fixture(scope="module", params=WAYS, ids=[f"{each[0]}-{'stream' if each[1] else 'poll'}" for each in WAYS])
+def way(given: tuple[str, bool]) -> str:
+    """How such an agent is asked and watched, in words."""
+    return f"{given[0]}-{'stream' if given[1] else 'poll'}"
+
+
+@pytest.fixture(scope="module", params=WAYS, ids=way)
 def remote(request: pytest.FixtureRequest) -> Iterator[RemoteAgent]:
     """An agent, in each of the ways in which it can be asked and watched."""
     binding, streaming = request.param
@@ -22,11 +27,18 @@ def remote(request: pytest.FixtureRequest) -> Iterator[RemoteAgent]:
         yield agent
 
 
-@pytest.fixture
-def agent() -> Iterator[RemoteAgent]:
-    """An agent of the test's own."""
+@pytest.fixture(scope="module")
+def running() -> Iterator[RemoteAgent]:
+    """An agent that is there for all tests of a module."""
     with RemoteAgent() as running:
         yield running
+
+
+@pytest.fixture
+def agent(running: RemoteAgent) -> RemoteAgent:
+    """An agent that remembers nothing."""
+    running.forget()
+    return running
 
 
 @pytest.fixture

@@ -106,6 +106,21 @@ def test_whoever_dies_the_agent_is_asked_once(agent: RemoteAgent, hire: Hire, po
         nth += 1
 
 
+def test_a_remote_agent_may_be_a_background_task(agent: RemoteAgent, hire: Hire) -> None:
+    script: list[Any] = [
+        calling("spawn_task", agent="clerk", prompt="complete this", name="it"),
+        "Begun.",
+        "Done.",
+        "Done.",
+    ]
+    chief = Agent("boss", model=ScriptedModel(script), delegates=["clerk"], tools=["spawn_task"])
+    office = hire(agent, chief)
+    run = office.submit(agent="boss")
+    office.work()
+    assert office.ended(run)[0] == "natural_end"
+    assert any("It is done." in words for _, words in office.words())
+
+
 def test_an_agent_that_takes_over_hears_what_was_asked(agent: RemoteAgent, hire: Hire) -> None:
     from postroom.worker import Handoff, tool
 

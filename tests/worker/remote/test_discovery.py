@@ -9,6 +9,7 @@ import pytest
 from starlette.responses import PlainTextResponse, Response
 
 from postroom.dispatcher import Dispatcher
+from postroom.mailbox.cards import card_of
 from postroom.mailbox.errors import InvalidInput, VersionConflict
 from postroom.worker import A2A, App
 from postroom.worker.app import Agent
@@ -185,6 +186,14 @@ def test_a_mistake_is_one_line_and_exit_code_2(discover: Call, given: list[str],
     code, out, err = discover("discover", *given)
     assert (code, out, err.count("\n")) == (2, "", 1)
     assert words in err
+
+
+def test_a_card_does_not_lead_out_into_the_open() -> None:
+    card = {"name": "a", "supportedInterfaces": [_place(url="http://h.example/a2a")]}
+    assert card_of("http://h.example", card).url == "http://h.example/a2a"
+    for any_host in (False, True):
+        with pytest.raises(InvalidInput, match="without encryption"):
+            card_of("https://h.example", card, any_host)
 
 
 def test_another_host_may_be_allowed(agent: RemoteAgent, discover: Call, name: str) -> None:

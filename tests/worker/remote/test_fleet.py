@@ -27,9 +27,9 @@ def ask(fleet: Fleet, agent: RemoteAgent) -> Iterator[Ask]:
 
 def test_a_worker_that_is_killed_costs_the_agent_nothing(fleet: Fleet, agent: RemoteAgent, ask: Ask) -> None:
     run = ask("hold on")
-    until(lambda: agent.requests.count("/tasks/…") > 0, 10, "the task is watched")
+    until(lambda: agent.requests.count("/tasks/…:subscribe") > 0, 10, "the task is watched")
     os.kill(fleet.alive()[fleet.held(run).worker], signal.SIGKILL)
-    until(lambda: agent.requests.count("/tasks/…") > 1, 20, "another worker watches it")
+    until(lambda: agent.requests.count("/tasks/…:subscribe") > 1, 20, "another worker watches it")
     agent.agent.go.set()
     until(lambda: fleet.status(run) == "done", 10, "the run ends")
     assert fleet.run(run).termination.kind == "natural_end"  # type: ignore[union-attr]
@@ -38,7 +38,7 @@ def test_a_worker_that_is_killed_costs_the_agent_nothing(fleet: Fleet, agent: Re
 
 def test_a_cancel_is_heard_there_at_once(fleet: Fleet, agent: RemoteAgent, ask: Ask) -> None:
     run = ask("hold on")
-    until(lambda: agent.requests.count("/tasks/…") > 0, 10, "the task is watched")
+    until(lambda: agent.requests.count("/tasks/…:subscribe") > 0, 10, "the task is watched")
     fleet.dispatcher.cancel(run.run_id)
     until(lambda: agent.agent.cancelled, 2, "the agent hears of it")
     until(lambda: fleet.status(run) == "done", 2, "the run ends")

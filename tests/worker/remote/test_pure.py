@@ -87,6 +87,7 @@ def test_words_grow_with_the_stream() -> None:
         task = fold(task, event)
         seen.append(task.words)
     assert seen == ["", "A", "AB", "AB\n\nC", "AB\n\nC\n\nD", "AB\n\nC\n\nD"]
+    assert [len(made.parts) for made in task.artifacts] == [1, 1], "many pieces of one text are one"
     assert fold(task, _made("Z")).words.startswith("Z"), "what is made anew takes the place of the old"
 
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.waiting import until
 from tests.worker.remote.agent import RemoteAgent
 from tests.worker.remote.conftest import Hire
 
@@ -53,6 +54,23 @@ def test_a_task_that_takes_its_time_is_watched(remote: RemoteAgent, hire: Hire) 
     assert office.ended(run)[0] == "natural_end"
     states = [event["content"]["state"] for event in office.events(run) if event["type"] == "activity_snapshot"]
     assert states[0] == "TASK_STATE_SUBMITTED"
+
+
+def test_words_come_with_the_stream_and_nobody_looks(agent: RemoteAgent, hire: Hire) -> None:
+    office = hire(agent)
+    run = office.submit("hold on")
+
+    def working() -> bool:
+        return any(event.get("content", {}).get("state") == "TASK_STATE_WORKING" for event in office.events(run))
+
+    async def release(desk: object) -> None:
+        await asyncio.to_thread(until, working, 10, "the stream has begun")
+        agent.agent.go.set()
+
+    office.serve(run, beside=release)
+    assert office.ended(run)[0] == "natural_end"
+    assert agent.requests[-1] == "/tasks/…:subscribe"
+    assert "/tasks/…" not in agent.requests
 
 
 def test_input_required_waits_without_a_worker_and_goes_on_with_the_same_task(remote: RemoteAgent, hire: Hire) -> None:

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from postroom.mailbox import ops, watch
+from tests.worker.fleet import LONG
 from tests.worker.loop.office import POINTS
 from tests.worker.remote.abroad import Abroad
 from tests.worker.remote.agent import RemoteAgent, refusing
-from tests.worker.remote.conftest import Hire
+from tests.worker.remote.conftest import WAYS, Hire, way
 
 
 def _to_the_end(office: Abroad, run: str, die_at: str = "", nth: int = 1) -> int:
@@ -24,6 +25,7 @@ def _to_the_end(office: Abroad, run: str, die_at: str = "", nth: int = 1) -> int
     return deaths
 
 
+@pytest.mark.parametrize("remote", WAYS if LONG else [WAYS[0], WAYS[-1]], indirect=True, ids=way)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_death_changes_nothing_and_the_agent_is_asked_once(remote: RemoteAgent, hire: Hire, point: str) -> None:
     nth = 1

@@ -60,8 +60,8 @@ class Peer:
     async def card(self) -> Card:
         """What was discovered, or what its card says now and is believed for a while."""
         if self._card is None or self._fetched + CARD_LASTS_S < time.monotonic():
-            body = await self._patiently(self.fetch)
-            self._card, self._fetched = read_card(self.config.url, body, self.config.any_host), time.monotonic()
+            self._card = read_card(self.config.url, await self.fetch(), self.config.any_host)
+            self._fetched = time.monotonic()
         return self._card
 
     async def fetch(self) -> bytes:
@@ -116,7 +116,7 @@ class Peer:
 
     async def follow(self, task: Task) -> AsyncGenerator[Task, None]:
         """The task as it changes, until it is settled: by its stream if there is one, else by looking."""
-        streams = (await self.card()).streaming
+        streams = (await self._patiently(self.card)).streaming
         while True:
             if streams:
                 try:

@@ -94,7 +94,9 @@ def read_reply(data: Plain) -> Task | Said:
     """What a message was answered with."""
     if "task" in data:
         return read_task(data["task"])
-    parts = tuple(data["message"]["parts"])
+    said = data["message"]
+    _name(said["messageId"])
+    parts = tuple(said.get("parts") or ())
     return Said(words_of(parts), parts)
 
 
@@ -105,10 +107,10 @@ def read_task(data: Plain) -> Task:
     return Task(
         _name(data["id"]),
         _name(data.get("contextId") or ""),
-        data["status"]["state"],
+        _state(data["status"]),
         _note(data["status"]),
         tuple(_artifact(each) for each in data.get("artifacts") or ()),
-        frozenset(each["messageId"] for each in history),
+        frozenset(each.get("messageId", "") for each in history),
         words_of(said[-1].get("parts")) if said else "",
     )
 
@@ -119,7 +121,7 @@ def fold(task: Task, event: Plain) -> Task:
         return read_task(event["task"])
     if "statusUpdate" in event:
         status = event["statusUpdate"]["status"]
-        return replace(task, state=status["state"], note=_note(status))
+        return replace(task, state=_state(status), note=_note(status))
     if "artifactUpdate" in event:
         update = event["artifactUpdate"]
         return replace(
@@ -131,13 +133,25 @@ def fold(task: Task, event: Plain) -> Task:
 def _added(known: tuple[Artifact, ...], new: Artifact, append: bool) -> tuple[Artifact, ...]:
     for place, old in enumerate(known):
         if old.id == new.id:
-            parts = (*old.parts, *new.parts) if append else new.parts
+            parts = _joined(old.parts, new.parts) if append else new.parts
             return (*known[:place], replace(new, parts=parts, name=new.name or old.name), *known[place + 1 :])
     return (*known, new)
 
 
+def _joined(known: tuple[Plain, ...], more: tuple[Plain, ...]) -> tuple[Plain, ...]:
+    """Parts with those that follow. Words that follow words become one part: a long stream has many of them."""
+    if known and more and known[-1].keys() == more[0].keys() == {"text"}:
+        return (*known[:-1], {"text": known[-1]["text"] + more[0]["text"]}, *more[1:])
+    return (*known, *more)
+
+
 def _artifact(data: Plain) -> Artifact:
     return Artifact(_name(data["artifactId"]), str(data.get("name") or ""), tuple(data.get("parts") or ()))
+
+
+def _state(status: Plain) -> str:
+    """Some leave out a state they have no name for."""
+    return str(status.get("state") or "")
 
 
 def _note(status: Plain) -> str:
