@@ -236,6 +236,6 @@ class RemoteAgent:
         self._socket.close()
 
 
-def refusing(status: int, **body: Any) -> Callable[[], Response]:
+def refusing(status: int, /, **body: Any) -> Callable[[], Response]:
     """An answer that is a refusal."""
     return lambda: JSONResponse(body, status)

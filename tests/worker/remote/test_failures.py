@@ -70,6 +70,22 @@ def test_without_a_stream_the_task_is_looked_at(agent: RemoteAgent, hire: Hire, 
     assert office.words()[-1][1] == "One, two, three.\n\nSum: 6."
 
 
+def test_words_that_come_with_the_first_answer_are_told_once(agent: RemoteAgent, hire: Hire) -> None:
+    def task(state: str, words: str) -> Plain:
+        made = [{"artifactId": "a", "parts": [{"text": words}]}]
+        return {"id": "t1", "contextId": "c", "status": {"state": f"TASK_STATE_{state}"}, "artifacts": made}
+
+    agent.answers = {
+        "/message:send": refusing(200, task=task("WORKING", "One,")),
+        ":subscribe": refusing(501),
+        "/tasks/t1": refusing(200, **task("COMPLETED", "One, two.")),
+    }
+    office = hire(agent)
+    run = office.run("count")
+    assert office.ended(run)[0] == "natural_end"
+    assert office.told(run) == office.words()[-1][1] == "One, two."
+
+
 def test_nobody_there_is_tried_again_later_and_then_given_up(server_url: str) -> None:
     app = App([Agent("clerk", backend=A2A("http://127.0.0.1:1"))])
     with Abroad(server_url, app, max_attempts=2) as office:

@@ -119,7 +119,7 @@ class Visit:
         mark = Mark(*self._place, answer.id, answer.context, answer.state, since)
         if answer.settled:
             return self._settled(answer, mark)
-        self._show(answer)
+        self._stand(answer)
         return self._turn(then=Continue(), folds=False, thread_state=kept(self.standing.agent, mark))
 
     async def _sent(self, words: Plain) -> Task | Said:
@@ -140,7 +140,8 @@ class Visit:
         try:
             async with asyncio.timeout(max(left, 0)), aclosing(self.peer.follow(task)) as seen:
                 async for task in seen:
-                    self._show(task)
+                    self._stand(task)
+                    self._say(task.words)
         except TimeoutError:
             return self._late(task, await self.abort())
         return self._settled(task, mark.after(task))
@@ -188,16 +189,16 @@ class Visit:
 
     # -- what followers see ------------------------------------------------------------------------------------------
 
-    def _show(self, task: Task) -> None:
-        """Tells what is new: the words as they grow, and how the task stands."""
+    def _stand(self, task: Task) -> None:
+        """Tells how the task stands, if that is new."""
         if self.shown != (task.state, task.note) and not task.settled:
             self.shown = task.state, task.note
             about = {"message_id": f"{self.standing.run_id}.{self.standing.step}", "activity_type": "remote_task"}
             content = {"task": task.id, "state": task.state, "text": task.note}
             self.pen.tell({"type": "activity_snapshot", **about, "content": content})
-        self._say(task.words)
 
     def _say(self, words: str) -> None:
+        """Tells the words as they grow."""
         if not words.startswith(self.told):
             self.pen.tell({"type": "stream_reset", "reason": "the agent took words back"})
             self.told = ""
