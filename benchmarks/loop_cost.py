@@ -34,7 +34,7 @@ SETTLED = 60
 # Nobody renews it here.
 LONG_LEASE = Settings(lease_ms=3_600_000)
 GROWTH = 0.10
-_OWN = frozenset({"cmdstat_info", "cmdstat_config|resetstat", "cmdstat_evalsha"})
+_OWN = frozenset({"cmdstat_info", "cmdstat_config|resetstat", "cmdstat_evalsha", "cmdstat_fcall"})
 
 
 @dataclass

@@ -123,7 +123,7 @@ async def costs(group: Group, client: Any, size: int) -> dict[str, tuple[float, 
         _, replies = await timed(group, getattr(batch, verb), range(size), 1)
         stats = await client.info("commandstats")
         inside = sum(
-            stat["calls"] for name, stat in stats.items() if name not in {"cmdstat_evalsha", "cmdstat_config|resetstat"}
+            stat["calls"] for name, stat in stats.items() if name not in {"cmdstat_fcall", "cmdstat_config|resetstat"}
         )
         batch.learn(verb, replies)
         found[verb] = ((group.round_trips - trips) / size, inside / size)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis.asyncio
 
-from postroom.mailbox import commit, lane, lock, ops, records, scripts
+from postroom.mailbox import commit, lane, lock, ops, records
 from postroom.mailbox.connect import connect_async
 from postroom.mailbox.contracts import RunRequest, message
 from postroom.mailbox.errors import InvalidInput, NothingToDo, RunNotFound
@@ -50,16 +50,16 @@ def test_concurrent_verbs_share_round_trips_and_keep_their_own_errors(server_url
     with_group(server_url, body)
 
 
-def test_scripts_the_server_forgot_are_taught_again(server_url: str, real: redis.Redis) -> None:
+def test_transitions_the_server_forgot_are_taught_again(server_url: str, real: redis.Redis) -> None:
     desk = Desk(real)
 
     async def body(group: Group, client: "redis.asyncio.Redis") -> None:
-        real.script_flush()
+        real.function_flush()
         request = RunRequest(run_id=desk.new_run(), thread_id=desk.thread, messages=(message("user", "x"),))
         assert (await group.run(lane.submit(request, Settings()))).outcome == "queued"
 
     with_group(server_url, body)
-    real.script_flush()
+    real.function_flush()
     assert desk.submit().outcome == "queued"
 
 
@@ -167,17 +167,16 @@ def test_a_loop_that_goes_down_still_lets_runs_be_given_back(server_url: str) ->
     assert given_back == [b"x"] * 5
 
 
-def test_forgotten_scripts_are_taught_once_for_all(server_url: str, real: redis.Redis) -> None:
+def test_forgotten_transitions_are_taught_once_for_all(server_url: str, real: redis.Redis) -> None:
     desks = [Desk(real) for _ in range(40)]
     owners = [desk.started() for desk in desks]
 
     async def body(group: Group, client: "redis.asyncio.Redis") -> None:
-        real.script_flush()
+        real.function_flush()
         real.config_resetstat()
         outcomes = await group.run_all([commit.commit(owner, commit.Batch(1)) for owner in owners])
         assert {outcome.outcome for outcome in outcomes} == {"committed"}
-        loads = real.info("commandstats")["cmdstat_script|load"]["calls"]
-        assert loads == len(scripts.load_all())
+        assert real.info("commandstats")["cmdstat_function|load"]["calls"] == 1
 
     with_group(server_url, body)
 

@@ -24,8 +24,10 @@ def test_a_claim_brings_all_that_the_loop_needs(desk: Desk) -> None:
     assert [entry.message["role"] for entry in claim.log] == ["user", "assistant"]
     assert [mail.id for mail in claim.mail] == ["m1"]
     assert (claim.run_state, claim.thread_state) == ({}, {"t": b"\x01\x02"})
-    assert claim.run["status"] == b"running"
-    assert claim.thread["open"].decode() == run_id
+    assert (claim.run["status"], claim.thread["last"].decode()) == (b"queued", first.run_id), "as they were"
+    assert claim.started == desk.now
+    assert desk.client.hget(keys.run(desk.thread, run_id), "status") == b"running"
+    assert desk.client.hget(keys.thread(desk.thread), "open").decode() == run_id
     assert desk.run(lock.holder(desk.thread)) == lock.Holder(run_id, "w8", claim.fence, claim.lease_until)
 
 
@@ -37,7 +39,8 @@ def test_a_claim_brings_what_steps_without_words_have_left(desk: Desk) -> None:
     claim = desk.claim(owner.run_id)
     assert (claim.run_state, claim.thread_state) == ({"r": b"1"}, {"t": b"2"})
     assert claim.calls == {"status:c1": b"running"}
-    assert (claim.run["commits"], claim.thread["fence"]) == (b"1", str(claim.fence).encode())
+    assert (claim.run["commits"], claim.fence) == (b"1", owner.fence + 1)
+    assert claim.started == desk.now, "when it was claimed for the first time"
 
 
 def test_only_one_of_two_workers_gets_the_thread(desk: Desk) -> None:

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from postroom.dispatcher.doorbells import drop_abandoned
-from postroom.mailbox import journal, keys, log, ops, watch
+from postroom.mailbox import journal, keys, log, ops, scripts, watch
 from postroom.mailbox.connect import connect_async
 from postroom.mailbox.contracts import RunRequest
 from postroom.mailbox.group import Group
-from postroom.worker.bells import ABANDONED_AFTER
 from tests.worker.fleet import Fleet
 
 
@@ -127,7 +126,7 @@ async def _drop(fleet: Fleet) -> None:
     client = await connect_async(fleet.url)
     group = Group(client)
     now = await group.run(watch.clock())
-    await drop_abandoned(group, now + (ABANDONED_AFTER + 1) * 1000)
+    await drop_abandoned(group, now + (scripts.ABANDONED_AFTER_S + 1) * 1000)
     await group.close()
     await client.aclose()
 

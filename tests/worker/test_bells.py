@@ -1,16 +1,19 @@
 """Taking and answering doorbells, many in one script."""
 
 import uuid
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from postroom.mailbox import ops
+from postroom.mailbox import lane, lock, ops, records
 from postroom.mailbox.connect import connect
+from postroom.mailbox.contracts import RunRequest, message
+from postroom.mailbox.ids import new_id
+from postroom.mailbox.settings import Settings
 from postroom.worker import bells
 from postroom.worker.bells import Bell
 
+LEASE = 60_000
 Rung = list[str]
 
 
@@ -29,7 +32,7 @@ def ring(client: Any, queue: str, count: int) -> Rung:
 
 
 def take(client: Any, queues: list[str], count: int) -> list[Bell]:
-    return ops.run(client, bells.take(queues, count, "w", datetime.now(UTC)))
+    return ops.run(client, bells.take(queues, count, "w", LEASE, new_id()))
 
 
 def test_the_first_queue_comes_first_and_no_more_is_taken_than_wanted(plain: Any) -> None:
@@ -65,3 +68,51 @@ def test_what_is_no_longer_ours_is_neither_deleted_nor_counted(plain: Any) -> No
     assert [plain.exists(f"rq:job:{bell.job}") for bell in taken] == [0, 1, 0]
     assert plain.zcard(f"rq:wip:{queue}") == 0
     assert plain.hget(bells.worker_key(worker), "successful_job_count") == b"2"
+
+
+def submitted(client: Any, queue: str) -> tuple[str, str]:
+    run, thread = uuid.uuid4().hex, uuid.uuid4().hex
+    request = RunRequest(run_id=run, thread_id=thread, agent="a", queue=queue, messages=(message("user", "x"),))
+    ops.run(client, lane.submit(request, Settings()))
+    return thread, run
+
+
+def test_a_doorbell_comes_with_the_claim_to_its_run(plain: Any) -> None:
+    queue = f"q-{uuid.uuid4().hex}"
+    thread, run = submitted(plain, queue)
+    (bell,) = take(plain, [queue], 4)
+    assert bell.owner
+    assert bell.claim
+    assert (bell.owner.thread_id, bell.owner.run_id, bell.owner.fence) == (thread, run, bell.claim.fence)
+    assert ops.run(plain, records.get_run(thread, run)).status == "running"
+    holder = ops.run(plain, lock.holder(thread))
+    assert holder
+    assert (holder.run_id, holder.worker, holder.fence) == (run, "w", bell.claim.fence)
+
+
+def test_a_doorbell_for_a_run_that_needs_no_worker_comes_without_a_claim(plain: Any) -> None:
+    queue = f"q-{uuid.uuid4().hex}"
+    thread, run = submitted(plain, queue)
+    ops.run(plain, lane.cancel(thread, run))
+    (bell,) = take(plain, [queue], 4)
+    assert bell.ours
+    assert bell.claim is None
+
+
+def test_a_batch_whose_reply_was_lost_is_given_again_with_the_same_claims(plain: Any) -> None:
+    queue, batch = f"q-{uuid.uuid4().hex}", new_id()
+    for _ in range(3):
+        submitted(plain, queue)
+    first = ops.run(plain, bells.take([queue], 2, "w", LEASE, batch))
+    again = ops.run(plain, bells.take([queue], 2, "w", LEASE, batch, again=True))
+    assert [(bell.entry, bell.owner) for bell in again] == [(bell.entry, bell.owner) for bell in first]
+    assert plain.llen(f"rq:queue:{queue}") == 1, "nothing more was taken"
+    assert all(bell.claim and bell.claim.run["attempts"] == b"0" for bell in again)
+
+
+def test_a_batch_that_never_came_through_is_taken_when_asked_for_again(plain: Any) -> None:
+    queue = f"q-{uuid.uuid4().hex}"
+    thread, run = submitted(plain, queue)
+    (bell,) = ops.run(plain, bells.take([queue], 2, "w", LEASE, new_id(), again=True))
+    assert bell.owner
+    assert (bell.owner.thread_id, bell.owner.run_id) == (thread, run)

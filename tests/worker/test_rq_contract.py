@@ -6,8 +6,9 @@ the oldest and the newest RQ that we claim to this file.
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,9 +20,8 @@ from rq.registry import FailedJobRegistry, StartedJobRegistry
 from rq.serializers import JSONSerializer
 from rq.suspension import resume, suspend
 
-from postroom.mailbox import ops
+from postroom.mailbox import ops, scripts
 from postroom.mailbox.contracts import RunRequest
-from postroom.mailbox.scripts import JOB
 from postroom.worker import bells
 from tests.waiting import until
 from tests.worker.fleet import APP, ROOT, Child, Fleet, FleetOn, Server
@@ -42,7 +42,7 @@ def ring(fleet: Fleet, queue: Queue) -> Ring:
     """Rings for a run as any program may that knows RQ alone."""
 
     def enqueue(run: RunRequest, **options: Any) -> Job:
-        return queue.enqueue(JOB, run.thread_id, run.run_id, **options)
+        return queue.enqueue(scripts.JOB, run.thread_id, run.run_id, **options)
 
     return enqueue
 
@@ -85,7 +85,7 @@ def test_01_an_async_job(fleet: Fleet, ring: Ring) -> None:
     assert job.return_value() is None
     assert StartedJobRegistry(fleet.queue, connection=fleet.client).get_job_ids(cleanup=False) == []
     second = unheard(fleet, ["heard by another"])
-    done = queue_of(fleet, f"{fleet.queue}-away").enqueue(JOB, second.thread_id, second.run_id)
+    done = queue_of(fleet, f"{fleet.queue}-away").enqueue(scripts.JOB, second.thread_id, second.run_id)
     fleet.queue = f"{fleet.queue}-away"
     served_by_rq(fleet)
     becomes(done, "finished")
@@ -215,8 +215,8 @@ def test_14_suspend_and_resume(server: Server, fleet_on: FleetOn) -> None:
 
 def test_15_a_long_job_is_kept_from_counting_as_abandoned(fleet: Fleet, queue: Queue) -> None:
     run = fleet.submit(["slowly"])
-    long_ago = datetime.now(UTC) - timedelta(seconds=bells.ABANDONED_AFTER + 5)
-    (bell,) = ops.run(fleet.client, bells.take([fleet.queue], 1, "w", long_ago))
+    long_ago = int(time.time() - scripts.ABANDONED_AFTER_S - 5) * 1000
+    (bell,) = ops.run(fleet.client, bells.take([fleet.queue], 1, "w", 60_000, "batch", now=long_ago))
     assert ops.run(fleet.client, bells.extend(fleet.queue, [bell.entry], datetime.now(UTC))) == 1
     registry = StartedJobRegistry(fleet.queue, connection=fleet.client, serializer=JSONSerializer)
     assert registry.get_job_ids() == [f"{run.run_id}-1"], "RQ's own clean-up leaves it alone"
@@ -234,7 +234,7 @@ def test_16_a_second_queue_is_served_after_the_first(fleet: Fleet) -> None:
 def test_17_a_group(fleet: Fleet, queue: Queue) -> None:
     runs = [unheard(fleet, [f"number {i}"]) for i in range(3)]
     group = Group.create(connection=fleet.client)
-    data = [Queue.prepare_data(JOB, (run.thread_id, run.run_id), result_ttl=60) for run in runs]
+    data = [Queue.prepare_data(scripts.JOB, (run.thread_id, run.run_id), result_ttl=60) for run in runs]
     group.enqueue_many(queue, data)
     fleet.worker()
     until(lambda: {status(job) for job in group.get_jobs()} == {"finished"}, 15, "the group is done")

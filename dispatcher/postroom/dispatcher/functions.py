@@ -1,4 +1,4 @@
-"""Submitting and cancelling from any language: two Redis functions that wrap the very scripts the client uses.
+"""Submitting and cancelling from any language: two Redis functions that wrap the very transitions the client uses.
 
     FCALL postroom_submit 1 'postroom:{order 7}:thread' support 'Where is it?' [name value ...]
     FCALL postroom_cancel 1 'postroom:{order 7}:thread' [run]
@@ -10,7 +10,7 @@ from postroom.mailbox import scripts
 from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
 
-# Unlike the scripts, functions have cmsgpack: they only ever run on a real server.
+# These use cmsgpack, which the transitions do without: only a real server has it.
 _SUBMIT = """
 local function submit_arguments(args)
   local given = {{run = 'call-' .. redis.call('INCR', 'postroom:call-runs'), on_busy = 'enqueue', key = '',
@@ -62,10 +62,11 @@ redis.register_function('postroom_{name}', function(keys, args)
   if #keys ~= 1 or not string.match(keys[1], '^postroom:{{[^{{}}%c]+}}:thread$') then
     return redis.error_reply('ERR the key must be postroom:{{THREAD}}:thread')
   end
-  local ARGV, wrong = {name}_arguments(args)
-  if not ARGV then return redis.error_reply('ERR ' .. wrong) end
-  local KEYS = keys
-{body}
+  local arguments, wrong = {name}_arguments(args)
+  if not arguments then return redis.error_reply('ERR ' .. wrong) end
+  open_call(keys, arguments)
+  open_thread(keys[1])
+  return transitions.{name}()
 end)
 """
 
@@ -80,8 +81,8 @@ def library(settings: Settings) -> str:
         "thread_retention": settings.thread_retention_ms,
         "dedupe": settings.dedupe_ms,
     }
-    parts = ["#!lua name=postroom", _SUBMIT.format(**values), _CANCEL.format()]
-    parts += [_FUNCTION.format(name=name, body=scripts.load(name).source) for name in ("submit", "cancel")]
+    parts = ["#!lua name=postroom", scripts.body(), _SUBMIT.format(**values), _CANCEL.format()]
+    parts += [_FUNCTION.format(name=name) for name in ("submit", "cancel")]
     return "\n".join(parts)
 
 

@@ -6,9 +6,9 @@ Written by operators, never by workers. A run keeps the number it began with, so
 from dataclasses import dataclass
 from typing import Any
 
-from postroom.mailbox import keys, scripts
+from postroom.mailbox import keys
 from postroom.mailbox.errors import AgentNotStored, InvalidInput
-from postroom.mailbox.ops import Fields, Op, hash_fields
+from postroom.mailbox.ops import Fields, Op, hash_fields, transition
 from postroom.mailbox.specs import AgentSpec
 
 # So many versions of an agent are kept in any case; older ones for as long as a finished run is.
@@ -54,7 +54,7 @@ def put(
         if len(words) > MAX_NOTE:
             raise InvalidInput(f"{what} has {len(words)} characters, the limit is {MAX_NOTE}")
     args = (spec.id, _expected(expected), spec.written(), by, note, kept, keep_ms)
-    return _script("put_agent", now, args, lambda reply: Put(reply[0].decode(), spec.id, reply[1]))
+    return transition("put_agent", (keys.AGENTS,), now, args, lambda reply: Put(reply[0].decode(), spec.id, reply[1]))
 
 
 def drop(agent: str, expected: int | None, keep_ms: int, now: int | None = None) -> Op[int]:
@@ -66,7 +66,7 @@ def drop(agent: str, expected: int | None, keep_ms: int, now: int | None = None)
         return number
 
     args = (keys.check_name(agent, "agent"), _expected(expected), keep_ms)
-    return _script("drop_agent", now, args, parse)
+    return transition("drop_agent", (keys.AGENTS,), now, args, parse)
 
 
 def present() -> Op[dict[str, int]]:
@@ -124,8 +124,3 @@ def _version(number: int, fields: Fields) -> Version:
 
 def _expected(number: int | None) -> str:
     return "" if number is None else str(number)
-
-
-def _script(name: str, now: int | None, args: tuple[Any, ...], parse: Any) -> Op[Any]:
-    clock = "" if now is None else now
-    return Op(("EVALSHA", scripts.load(name).sha, 1, keys.AGENTS, clock, *args), parse)

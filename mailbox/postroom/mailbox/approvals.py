@@ -8,7 +8,7 @@ from postroom.mailbox import codec
 from postroom.mailbox.contracts import Decision
 from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.keys import check_token
-from postroom.mailbox.ops import Op, counted_lists, script
+from postroom.mailbox.ops import Op, counted_lists, on_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,4 +37,4 @@ def decide(
     def parse(reply: Any) -> Decided:
         return Decided(reply[0].decode(), reply[1].decode(), doorbell(reply[2]))
 
-    return script("decide", thread_id, now, [run_id, *counted_lists(rows)], parse)
+    return on_thread("decide", thread_id, now, [run_id, *counted_lists(rows)], parse)

@@ -9,7 +9,7 @@ from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.keys import check_id, check_token
 from postroom.mailbox.lifecycle import TERMINAL, CallStatus, WaitingReason
-from postroom.mailbox.ops import Op, counted, pairs, script
+from postroom.mailbox.ops import Op, counted, on_thread, pairs
 
 Plain = dict[str, Any]
 
@@ -162,7 +162,7 @@ class Arrivals:
 
 def commit(owner: Owner, batch: Batch, now: int | None = None) -> Op[Arrivals]:
     """Writes a step."""
-    return script("commit", owner.thread_id, now, [owner.run_id, owner.fence, *batch.args()], _arrivals)
+    return on_thread("commit", owner.thread_id, now, [owner.run_id, owner.fence, *batch.args()], _arrivals)
 
 
 def suspend(
@@ -178,7 +178,7 @@ def suspend(
         raise InvalidInput("a run that waits for a time must say which: give wake")
     told = journal.fields({"type": "run_waiting", **(event or {})}, batch.limit, batch.step)[2:]
     args = [owner.run_id, owner.fence, *batch.args(), reason.value, "" if wake is None else wake, *counted(told)]
-    return script("suspend", owner.thread_id, now, args, _arrivals)
+    return on_thread("suspend", owner.thread_id, now, args, _arrivals)
 
 
 def finish(
@@ -188,7 +188,7 @@ def finish(
     told = journal.fields({"type": "run_finish", "result": result}, batch.limit, batch.step)[2:]
     how = [termination.kind.value, termination.code or "", termination.message or ""]
     args = [owner.run_id, owner.fence, *batch.args(), *how, *counted(told)]
-    return script("finish", owner.thread_id, now, args, _arrivals)
+    return on_thread("finish", owner.thread_id, now, args, _arrivals)
 
 
 def _arrivals(reply: Any) -> Arrivals:

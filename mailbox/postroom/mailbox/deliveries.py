@@ -7,8 +7,8 @@ sent is read from the run's record and its journal.
 from dataclasses import dataclass
 from typing import Any
 
-from postroom.mailbox import journal, keys, scripts
-from postroom.mailbox.ops import Op, hash_fields
+from postroom.mailbox import journal, keys
+from postroom.mailbox.ops import Op, hash_fields, transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,15 @@ def take(count: int, hidden_ms: int, now: int | None = None) -> Op[list[Delivery
             for name, thread, run, event, tries in reply
         ]
 
-    return Op(("EVALSHA", scripts.load("deliver").sha, 1, keys.OWED, _clock(now), count, hidden_ms), parse)
+    return transition("deliver", (keys.OWED,), now, (count, hidden_ms), parse)
 
 
 def settle(
     delivery_id: str, wrong: str = "", wait_ms: int | None = None, keep_ms: int = 0, now: int | None = None
 ) -> Op[str]:
     """It was delivered; or something went wrong, and there is another try after `wait_ms` or none at all."""
-    places = (keys.OWED, keys.UNDELIVERED)
-    args = (_clock(now), delivery_id, wrong, "" if wait_ms is None else wait_ms, keep_ms)
-    return Op(("EVALSHA", scripts.load("settle").sha, 2, *places, *args), bytes.decode)
+    args = (delivery_id, wrong, "" if wait_ms is None else wait_ms, keep_ms)
+    return transition("settle", (keys.OWED, keys.UNDELIVERED), now, args, bytes.decode)
 
 
 def event(delivery: Delivery) -> Op[journal.Entry | None]:
@@ -66,14 +65,9 @@ def get(delivery_id: str) -> Op[Delivery | None]:
 
 def owe_again(delivery_id: str, now: int | None = None) -> Op[bool]:
     """Owes a delivery that was given up once more."""
-    places = (keys.UNDELIVERED, keys.OWED)
-    return Op(("EVALSHA", scripts.load("redeliver").sha, 2, *places, _clock(now), delivery_id), bool)
+    return transition("redeliver", (keys.UNDELIVERED, keys.OWED), now, (delivery_id,), bool)
 
 
 def forget(delivery_id: str) -> list[Op[int]]:
     """The commands that forget a delivery that was given up."""
     return [Op(("ZREM", keys.UNDELIVERED, delivery_id), int), Op(("DEL", keys.delivery(delivery_id)), int)]
-
-
-def _clock(now: int | None) -> int | str:
-    return "" if now is None else now

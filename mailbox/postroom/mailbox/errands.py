@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from postroom.mailbox import codec, keys
-from postroom.mailbox.ops import Op, counted, hash_fields, script
+from postroom.mailbox.ops import Op, counted, hash_fields, on_thread
 
 Plain = dict[str, Any]
 
@@ -126,7 +126,7 @@ def settle(
 ) -> Op[int]:
     """Errands carried out, put off for so many milliseconds, or given up for a reason; says how many are left."""
     flat = [*counted(done), *counted([part for pair in later for part in pair])]
-    return script("carried", thread_id, now, [*flat, *counted([part for pair in lost for part in pair])], int)
+    return on_thread("carried", thread_id, now, [*flat, *counted([part for pair in lost for part in pair])], int)
 
 
 def undelivered(thread_id: str, count: int = 1000) -> Op[list[Lost]]:
@@ -140,9 +140,9 @@ def undelivered(thread_id: str, count: int = 1000) -> Op[list[Lost]]:
 
 def replay(thread_id: str, places: Sequence[str] = (), now: int | None = None) -> Op[int]:
     """Tries errands that were given up once more; without places, all of them."""
-    return script("recover", thread_id, now, ("replay", *counted(places)), int)
+    return on_thread("recover", thread_id, now, ("replay", *counted(places)), int)
 
 
 def clear(thread_id: str, places: Sequence[str] = (), now: int | None = None) -> Op[int]:
     """Forgets errands that were given up."""
-    return script("recover", thread_id, now, ("clear", *counted(places)), int)
+    return on_thread("recover", thread_id, now, ("clear", *counted(places)), int)

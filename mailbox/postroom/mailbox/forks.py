@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from postroom.mailbox import log
 from postroom.mailbox.log import Entry
-from postroom.mailbox.ops import Op, counted, counted_lists, pairs, script
+from postroom.mailbox.ops import Op, counted, counted_lists, on_thread, pairs
 from postroom.mailbox.settings import Settings
 
 
@@ -55,7 +55,7 @@ def fork(
         *counted(pairs(dict(state))),
         *counted_lists([_written(each, seq, settings.max_body_bytes) for seq, each in enumerate(entries, 1)]),
     ]
-    return script("fork", thread_id, now, args, lambda reply: str(reply.decode()))
+    return on_thread("fork", thread_id, now, args, lambda reply: str(reply.decode()))
 
 
 def _written(entry: Entry, seq: int, limit: int) -> list[object]:

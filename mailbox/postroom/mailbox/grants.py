@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from postroom.mailbox import codec, keys
-from postroom.mailbox.ops import Fields, Op, hash_fields, script
+from postroom.mailbox.ops import Fields, Op, hash_fields, on_thread
 
 PREFIX = "grant:"
 
@@ -27,7 +27,7 @@ def grants(thread_id: str) -> Op[list[Grant]]:
 
 def revoke(thread_id: str, action_key: str, now: int | None = None) -> Op[bool]:
     """Takes a grant back; False if there was none."""
-    return script("revoke", thread_id, now, (action_key,), bool)
+    return on_thread("revoke", thread_id, now, (action_key,), bool)
 
 
 def _found(fields: Fields) -> list[Grant]:

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import redis.asyncio
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, ResponseError
+from redis.exceptions import ResponseError
 
-from postroom.mailbox.ops import Command, Op, loading, pack_one, result
+from postroom.mailbox.ops import Command, Op, is_unknown, loading, pack_one, result
 
 T = TypeVar("T")
 Packed = tuple[bytes, "asyncio.Future[Any]"]
@@ -39,7 +39,7 @@ class Group:
     async def run(self, op: Op[T]) -> T:
         """The op's value or its error. A caller that is cancelled gives up the reply, not the command."""
         reply = await self._send(op.command)
-        if isinstance(reply, NoScriptError):
+        if is_unknown(reply):
             # Nothing of a transition that was not found has happened, so it may simply be sent again.
             await self._teach()
             reply = await self._send(op.command)

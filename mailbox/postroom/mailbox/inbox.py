@@ -7,7 +7,7 @@ from typing import Any
 from postroom.mailbox import codec, keys
 from postroom.mailbox.contracts import Letter
 from postroom.mailbox.doorbell import Doorbell, doorbell
-from postroom.mailbox.ops import Op, counted, script
+from postroom.mailbox.ops import Op, counted, on_thread
 from postroom.mailbox.settings import Settings
 
 Plain = dict[str, Any]
@@ -76,7 +76,7 @@ def send(letter: Letter, settings: Settings, now: int | None = None) -> Op[Recei
     def parse(reply: Any) -> Receipt:
         return Receipt(reply[0].decode(), reply[1], reply[2].decode(), doorbell(reply[3]))
 
-    return script("send", letter.thread_id, now, args, parse)
+    return on_thread("send", letter.thread_id, now, args, parse)
 
 
 def unread(thread_id: str, count: int = 100) -> Op[list[Mail]]:

@@ -9,6 +9,8 @@ WATCH: Final = "postroom:watch"
 THREADS: Final = "postroom:threads"
 RUNS: Final = "postroom:runs"
 DEAD: Final = "postroom:dead"
+# Libraries of functions that this server was taught, by when.
+LIBRARIES: Final = "postroom:libraries"
 OWED: Final = "postroom:deliveries"
 UNDELIVERED: Final = "postroom:undelivered"
 STRANDED: Final = "postroom:stranded"

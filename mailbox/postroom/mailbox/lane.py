@@ -7,7 +7,7 @@ from postroom.mailbox import codec, inbox
 from postroom.mailbox.contracts import OnBusy, RunRequest
 from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.keys import check_token
-from postroom.mailbox.ops import Op, counted, counted_lists, pairs, script
+from postroom.mailbox.ops import Op, counted, counted_lists, on_thread, pairs
 from postroom.mailbox.settings import Settings
 
 
@@ -73,7 +73,7 @@ def submit(request: RunRequest, settings: Settings, now: int | None = None) -> O
         outcome, run_id, bell, ended = reply
         return Submitted(outcome.decode(), run_id.decode(), doorbell(bell), [run.decode() for run in ended])
 
-    return script("submit", request.thread_id, now, args, parse)
+    return on_thread("submit", request.thread_id, now, args, parse)
 
 
 def cancel(
@@ -90,7 +90,7 @@ def cancel(
     def parse(reply: Any) -> Cancelled:
         return Cancelled(reply[0].decode(), reply[1].decode(), doorbell(reply[2]))
 
-    return script("cancel", thread_id, now, (run_id or "", code, request_id), parse)
+    return on_thread("cancel", thread_id, now, (run_id or "", code, request_id), parse)
 
 
 def interrupt(thread_id: str, code: str = "interrupted", now: int | None = None) -> Op[Interrupted]:
@@ -100,12 +100,12 @@ def interrupt(thread_id: str, code: str = "interrupted", now: int | None = None)
         epoch, open_run, ended, bell = reply
         return Interrupted(epoch, open_run.decode(), [run.decode() for run in ended], doorbell(bell))
 
-    return script("interrupt", thread_id, now, (code,), parse)
+    return on_thread("interrupt", thread_id, now, (code,), parse)
 
 
 def delete(thread_id: str, now: int | None = None) -> Op[int]:
     """Deletes an idle thread with all it holds; says how many runs went with it."""
-    return script("delete", thread_id, now, (), int)
+    return on_thread("delete", thread_id, now, (), int)
 
 
 def _record(request: RunRequest, messages: list[dict[str, Any]], limit: int) -> dict[str, Any]:

@@ -7,8 +7,8 @@ request does not wait behind another tenant's thousand. Whoever waits asks again
 from dataclasses import dataclass
 from typing import Any, Final
 
-from postroom.mailbox import keys, scripts
-from postroom.mailbox.ops import Op
+from postroom.mailbox import keys
+from postroom.mailbox.ops import Op, transition
 
 # The longest time somebody is told to wait before asking again, and how long a place is kept without that.
 LONGEST_WAIT_MS: Final = 2_000
@@ -26,15 +26,13 @@ class Allowance:
 
 def admit(allowance: Allowance, tenant: str, ticket: str, tokens: int = 0, now: int | None = None) -> Op[int]:
     """0 when the request with this ticket may go, else the milliseconds to wait before asking with it again."""
-    clock = "" if now is None else now
     wants = (allowance.requests, allowance.tokens, tenant, ticket, tokens, LONGEST_WAIT_MS, FORGET_MS)
-    return Op(("EVALSHA", scripts.load("admit").sha, 1, keys.limit(allowance.model), clock, *wants), int)
+    return transition("admit", (keys.limit(allowance.model),), now, wants, int)
 
 
 def settle(allowance: Allowance, tokens: int) -> Op[int]:
     """Takes more tokens from the bucket than were asked for, or gives some back."""
-    command = ("EVALSHA", scripts.load("spend").sha, 1, keys.limit(allowance.model), tokens)
-    return Op(command, int)
+    return transition("spend", (keys.limit(allowance.model),), None, (tokens,), int)
 
 
 def leave(allowance: Allowance, ticket: str, tokens: int = 0) -> list[Op[Any]]:

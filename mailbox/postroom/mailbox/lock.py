@@ -6,7 +6,7 @@ from typing import Any
 from postroom.mailbox import inbox, keys, log
 from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.errors import InvalidInput
-from postroom.mailbox.ops import Fields, Op, hash_fields, script
+from postroom.mailbox.ops import Fields, Op, hash_fields, on_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +15,7 @@ class Claim:
 
     fence: int
     lease_until: int
+    started: int
     thread: Fields
     run: Fields
     calls: Fields
@@ -60,22 +61,24 @@ def claim(
     keys.check_name(worker, "worker")
     if lease_ms <= 0:
         raise InvalidInput(f"a lease of {lease_ms} ms is none")
+    return on_thread("claim", thread_id, now, (run_id, worker, lease_ms, activation), read_claim)
 
-    def parse(reply: Any) -> Claim:
-        fence, until, thread, run, calls, run_state, thread_state, mail, entries = reply
-        return Claim(
-            int(fence),
-            int(until),
-            hash_fields(thread),
-            hash_fields(run),
-            hash_fields(calls),
-            hash_fields(run_state),
-            hash_fields(thread_state),
-            [inbox.mail(raw) for raw in mail],
-            [log.entry(raw) for raw in entries],
-        )
 
-    return script("claim", thread_id, now, (run_id, worker, lease_ms, activation), parse)
+def read_claim(reply: Any) -> Claim:
+    """A claim from what the server says of it."""
+    fence, until, started, thread, run, calls, run_state, thread_state, mail, entries = reply
+    return Claim(
+        int(fence),
+        int(until),
+        int(started),
+        hash_fields(thread),
+        hash_fields(run),
+        hash_fields(calls),
+        hash_fields(run_state),
+        hash_fields(thread_state),
+        [inbox.mail(raw) for raw in mail],
+        [log.entry(raw) for raw in entries],
+    )
 
 
 def renew(thread_id: str, run_id: str, fence: int, lease_ms: int, now: int | None = None) -> Op[Lease]:
@@ -85,7 +88,7 @@ def renew(thread_id: str, run_id: str, fence: int, lease_ms: int, now: int | Non
         until, cancel, decisions, mail = reply
         return Lease(int(until), cancel.decode(), decisions, mail)
 
-    return script("renew", thread_id, now, (run_id, fence, lease_ms), parse)
+    return on_thread("renew", thread_id, now, (run_id, fence, lease_ms), parse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def release(
     def parse(reply: Any) -> Released:
         return Released(reply[0].decode(), doorbell(reply[1]))
 
-    return script("release", thread_id, now, (run_id, fence, reason, *charge), parse)
+    return on_thread("release", thread_id, now, (run_id, fence, reason, *charge), parse)
 
 
 def holder(thread_id: str) -> Op[Holder | None]:

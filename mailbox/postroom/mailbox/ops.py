@@ -3,6 +3,7 @@
 Verbs are written once; `run` and `run_all` execute them on a plain client, `postroom.mailbox.group` on an asyncio one.
 """
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -18,6 +19,7 @@ Command = tuple[str | bytes | int | float, ...]
 Fields = dict[str, bytes]
 _pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]  # its stub says one argument
 T = TypeVar("T")
+_NO_FUNCTION = "Function not found"
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -29,13 +31,18 @@ class Op(Generic[T_co]):
     parse: Callable[[Any], T_co]
 
 
-def script(
+def transition(
+    name: str, places: Sequence[str], now: int | None, args: Sequence[str | bytes | int], parse: Callable[[Any], T]
+) -> Op[T]:
+    """A transition on these keys; without `now` the server's clock counts."""
+    return Op(("FCALL", scripts.function(name), len(places), *places, "" if now is None else now, *args), parse)
+
+
+def on_thread(
     name: str, thread_id: str, now: int | None, args: Sequence[str | bytes | int], parse: Callable[[Any], T]
 ) -> Op[T]:
-    """A transition on one thread; without `now` the server's clock counts."""
-    keys.check_id(thread_id, "thread id")
-    clock = "" if now is None else now
-    return Op(("EVALSHA", scripts.load(name).sha, 1, keys.thread(thread_id), clock, *args), parse)
+    """A transition on one thread."""
+    return transition(name, (keys.thread(keys.check_id(thread_id, "thread id")),), now, args, parse)
 
 
 def counted(items: Sequence[Any]) -> list[Any]:
@@ -73,10 +80,9 @@ def result(op: Op[T], reply: Any) -> T:
 def run_all(client: redis.Redis, ops: Sequence[Op[Any]]) -> list[Any]:
     """Sends the ops in one round trip; each result is a value or the exception of that op alone."""
     replies = exchange(client, [op.command for op in ops])
-    if any(isinstance(reply, NoScriptError) for reply in replies):
+    if missed := [i for i, reply in enumerate(replies) if is_unknown(reply)]:
         # Nothing of a transition that was not found has happened, so it may simply be sent again.
         load_scripts(client)
-        missed = [i for i, reply in enumerate(replies) if isinstance(reply, NoScriptError)]
         for i, reply in zip(missed, exchange(client, [ops[i].command for i in missed]), strict=True):
             replies[i] = reply
     return [_outcome(op, reply) for op, reply in zip(ops, replies, strict=True)]
@@ -91,9 +97,19 @@ def run(client: redis.Redis, op: Op[T]) -> T:
     return found
 
 
+def is_unknown(reply: Any) -> bool:
+    """Whether the server says that it does not know the function or script that was called."""
+    return isinstance(reply, NoScriptError) or (isinstance(reply, ResponseError) and str(reply) == _NO_FUNCTION)
+
+
 def loading() -> list[Command]:
     """The commands that teach a server every transition."""
-    return [("SCRIPT", "LOAD", each.source) for each in scripts.load_all()]
+    library = scripts.library()
+    return [
+        ("FUNCTION", "LOAD", "REPLACE", library.source),
+        ("ZADD", keys.LIBRARIES, int(time.time() * 1000), library.name),
+        *(("SCRIPT", "LOAD", each.source) for each in scripts.of_packages()),
+    ]
 
 
 def load_scripts(client: redis.Redis) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from postroom.mailbox import codec, journal
 from postroom.mailbox.keys import check_token
-from postroom.mailbox.ops import Op, counted_lists, script
+from postroom.mailbox.ops import Op, counted_lists, on_thread
 
 Plain = dict[str, Any]
 
@@ -40,4 +40,4 @@ def relay(
     """Tells events of a child in its parent's journal; says how many, 0 when the parent has ended."""
     check_token(run_id, "run id")
     rows = [journal.fields(event, limit) for event in events]
-    return script("relay", thread_id, now, [run_id, max_events, *counted_lists(rows)], int)
+    return on_thread("relay", thread_id, now, [run_id, max_events, *counted_lists(rows)], int)

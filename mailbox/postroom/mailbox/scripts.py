@@ -1,6 +1,7 @@
-"""The transitions: one Lua file each, put together with the parts it includes and the lifecycle tables.
+"""The transitions: one Lua file each, which together with the parts they share make one library of Redis functions.
 
-A script is named by the hash of its text, so two versions of Postroom can share a server during a rolling deploy.
+A library is named by the hash of its text, so two versions of Postroom can share a server during a rolling deploy. What
+another package brings along stands by itself, as a script that is called by its own hash.
 """
 
 import hashlib
@@ -12,7 +13,21 @@ from typing import Final
 
 from postroom.mailbox import lifecycle
 
-NAMES: Final = (
+# Parts come before those that use them.
+PARTS: Final = (
+    "call",
+    "thread",
+    "hold",
+    "machines",
+    "doorbell",
+    "moves",
+    "admission",
+    "post",
+    "claiming",
+    "agents",
+    "batch",
+)
+OF_THREADS: Final = (
     "submit",
     "claim",
     "commit",
@@ -26,31 +41,34 @@ NAMES: Final = (
     "interrupt",
     "send",
     "reclaim",
-    "tidy",
-    "deliver",
-    "spend",
-    "redeliver",
     "delete",
     "fork",
-    "put_agent",
-    "drop_agent",
-    "admit",
-    "settle",
     "carried",
     "recover",
     "relay",
 )
+OTHERS: Final = ("take", "tidy", "deliver", "settle", "redeliver", "admit", "spend", "put_agent", "drop_agent")
 # How long an answer to a doorbell may take before somebody looks whether it was heard.
 RING_AGAIN_MS: Final = 5_000
+# A started doorbell counts as abandoned so many seconds after its worker last said otherwise. Longer than any lease:
+# the run is recovered from its lock, and RQ's own clean-up must not meddle meanwhile.
+ABANDONED_AFTER_S: Final = 120
 # The function a doorbell names; workers look it up in a list of their own and never import what Redis says.
 JOB: Final = "postroom.worker.jobs.execute_run"
-_INCLUDE: Final = "--@include"
 _SOURCES: Final = files("postroom.mailbox") / "lua"
 
 
 @dataclass(frozen=True, slots=True)
+class Library:
+    """All transitions, ready to be loaded."""
+
+    name: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
 class Script:
-    """One transition, ready to be called by its hash."""
+    """A script of another package, ready to be called by its hash."""
 
     name: str
     source: str
@@ -68,15 +86,15 @@ def _machine(table: dict[str, frozenset[str]]) -> str:
     return "{" + ", ".join(f"{old} = {_set(news)}" for old, news in table.items()) + "}"
 
 
-# Rendered from the one place they are written, so Lua and Python cannot disagree. Only a script that moves a call needs
-# that table, so it is made on demand: a script runs from its first line at every call.
+# Rendered from the one place they are written, so Lua and Python cannot disagree.
 _RENDERED: Final = {
     "machines": "\n".join(
         (
-            f"local function call_machine() return {_machine(lifecycle.CALL)} end",
+            f"local CALL_MACHINE = {_machine(lifecycle.CALL)}",
             f"local CALL_DONE = {_set(lifecycle.CALL_DONE)}",
             f"local WOKEN_BY_MAIL = {_set(lifecycle.WOKEN_BY_MAIL)}",
             f"local RING_AGAIN = {RING_AGAIN_MS}",
+            f"local ABANDONED_AFTER = {ABANDONED_AFTER_S}",
             f"local JOB = '{JOB}'",
         )
     )
@@ -84,31 +102,51 @@ _RENDERED: Final = {
 
 
 @cache
-def load(name: str) -> Script:
-    """The script of a transition."""
-    own = (_SOURCES / f"{name}.lua").read_text(encoding="utf-8")
-    first, _, rest = own.partition("\n")
-    parts = []
-    for part in first.removeprefix(_INCLUDE).split():
-        parts.append(_RENDERED.get(part) or (_SOURCES / "lib" / f"{part}.lua").read_text(encoding="utf-8"))
-    return define(name, "\n".join([*parts, rest]))
+def body() -> str:
+    """The Lua text of all parts and transitions, each of these a function of the table `transitions`."""
+    shared = [_RENDERED.get(part) or _read(f"lib/{part}") for part in PARTS]
+    own = [f"function transitions.{name}()\n{_read(name)}\nend" for name in (*OF_THREADS, *OTHERS)]
+    return "\n".join([*shared, "local transitions = {}", *own])
+
+
+@cache
+def library() -> Library:
+    """All transitions as one library of functions."""
+    name = f"postroom_{_digest(body())[:12]}"
+    opened = [(each, "open_call(keys, arguments) open_thread(keys[1])") for each in OF_THREADS]
+    opened += [(each, "open_call(keys, arguments)") for each in OTHERS]
+    registered = [
+        f"redis.register_function('{name}_{each}', function(keys, arguments) {first} return transitions.{each}() end)"
+        for each, first in opened
+    ]
+    return Library(name, "\n".join([f"#!lua name={name}", body(), *registered]))
+
+
+@cache
+def function(name: str) -> str:
+    """What the server calls a transition."""
+    if name not in OF_THREADS and name not in OTHERS:
+        raise KeyError(name)
+    return f"{library().name}_{name}"
 
 
 @cache
 def of_package(package: str, name: str) -> Script:
-    """A script that another package brings along; it stands by itself and includes nothing."""
-    return define(name, (files(package) / "lua" / f"{name}.lua").read_text(encoding="utf-8"))
-
-
-def define(name: str, source: str) -> Script:
-    """A script of this process; whoever teaches a server teaches it this one too."""
-    script = Script(name, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest())
+    """A script that another package brings along."""
+    source = (files(package) / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+    script = Script(name, source, _digest(source))
     _defined[script.sha] = script
     return script
 
 
-def load_all() -> list[Script]:
-    """Every script, for a server that has not seen them."""
-    for name in NAMES:
-        load(name)
+def of_packages() -> list[Script]:
+    """Those of them that this process has asked for."""
     return list(_defined.values())
+
+
+def _read(name: str) -> str:
+    return (_SOURCES / f"{name}.lua").read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()

@@ -6,9 +6,9 @@ Any number of processes may look at once: each look is one script, and looking t
 from dataclasses import dataclass
 from typing import Any
 
-from postroom.mailbox import keys, scripts
+from postroom.mailbox import keys
 from postroom.mailbox.doorbell import Doorbell, doorbell
-from postroom.mailbox.ops import Op, script
+from postroom.mailbox.ops import Op, on_thread, transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ def reclaim(thread_id: str, max_attempts: int, dead_worker: str = "", now: int |
     def parse(reply: Any) -> Look:
         return Look(int(reply[0]), reply[1].decode(), doorbell(reply[2]), bool(reply[3]))
 
-    return script("reclaim", thread_id, now, (max_attempts, dead_worker), parse)
+    return on_thread("reclaim", thread_id, now, (max_attempts, dead_worker), parse)
 
 
 def clock() -> Op[int]:
@@ -50,5 +50,4 @@ def tidy(listing: str, before: int, now: int, count: int = 100) -> Op[int]:
         keys.STRANDED: ("postroom:{", "}:undelivered"),
         keys.UNDELIVERED: ("postroom:delivery:", ""),
     }
-    command = ("EVALSHA", scripts.load("tidy").sha, 1, listing, before, count, now, *around[listing])
-    return Op(command, int)
+    return transition("tidy", (listing,), now, (before, count, *around[listing]), int)

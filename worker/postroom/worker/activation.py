@@ -34,10 +34,14 @@ FIRST_RETRY_MS, LONGEST_RETRY_MS = 250, 30_000
 async def activate(desk: Desk, thread_id: str, run_id: str) -> None:
     """Answers a doorbell."""
     claimed = await desk.claim(thread_id, run_id)
-    if claimed is None:
-        return
-    claim, asked_at = claimed
-    owner = Owner(thread_id, run_id, claim.fence)
+    if claimed is not None:
+        claim, asked_at = claimed
+        await serve(desk, Owner(thread_id, run_id, claim.fence), claim, asked_at)
+
+
+async def serve(desk: Desk, owner: Owner, claim: lock.Claim, asked_at: float) -> None:
+    """Works on a run that was claimed; the lease counts from when we asked for it."""
+    run_id = owner.run_id
     active = Active(owner, desk.settings.lease_ms, asked_at + desk.settings.lease_ms / 1000)
     # Stopped past its lease and now asked again, this process may still hold the stint that was taken from it.
     if stale := desk.active.get(run_id):
@@ -64,7 +68,7 @@ class Activation:
         phase = _text(run, "phase")
         self.step = int(phase or run["step"])
         self.attempts = int(run["attempts"])
-        self.started = int(run.get("started") or 0)
+        self.started = claim.started
         self.agent = _text(run, "agent_now") or _text(run, "agent")
         self.config = _text(run, "config")
         self.request = _request(run)

@@ -1,4 +1,4 @@
-"""Taking and answering doorbells in RQ's key layout: three scripts, so that many jobs cost one round trip.
+"""Taking and answering doorbells in RQ's key layout: many jobs cost one round trip.
 
 RQ's own code needs fifty commands for a job; what is left here is what `rq info` and the dashboards read.
 """
@@ -7,27 +7,27 @@ import json
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
+from typing import Any
 
+from postroom.mailbox import keys, lock, scripts
+from postroom.mailbox.commit import Owner
 from postroom.mailbox.errors import InvalidInput
-from postroom.mailbox.ids import new_id
 from postroom.mailbox.keys import check_id, check_token
-from postroom.mailbox.ops import Command, Op
-from postroom.mailbox.scripts import Script, of_package
-
-# A started doorbell counts as abandoned this long after its worker last said otherwise. Longer than any lease: the run
-# is recovered from its lock, and RQ's own clean-up must not meddle meanwhile.
-ABANDONED_AFTER = 120
+from postroom.mailbox.ops import Op, transition
 
 
 @dataclass(frozen=True, slots=True)
 class Bell:
-    """A doorbell this worker has taken."""
+    """A doorbell this worker has taken; one of `ours` comes with the claim to its run, if there was any need."""
 
     job: str
     execution: str
     queue: str
     data: bytes
+    ours: bool = False
+    owner: Owner | None = None
+    claim: lock.Claim | None = None
 
     @property
     def entry(self) -> str:
@@ -50,9 +50,9 @@ class Bell:
             raise InvalidInput(f"job {self.job} is no doorbell: {error}") from None
 
 
-def script(name: str) -> Script:
+def script(name: str) -> scripts.Script:
     """One of the worker's own scripts."""
-    return of_package("postroom.worker", name)
+    return scripts.of_package("postroom.worker", name)
 
 
 def started_registry(queue: str) -> str:
@@ -65,15 +65,30 @@ def worker_key(name: str) -> str:
     return f"rq:worker:{name}"
 
 
-def take(queues: Sequence[str], count: int, worker: str, now: datetime) -> Op[list[Bell]]:
-    """Takes up to `count` doorbells, from the first queue first."""
-    at, seconds = now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"), now.timestamp()
+def take(
+    queues: Sequence[str],
+    count: int,
+    worker: str,
+    lease_ms: int,
+    batch: str,
+    again: bool = False,
+    now: int | None = None,
+) -> Op[list[Bell]]:
+    """Takes up to `count` doorbells, from the first queue first, and claims their runs.
+
+    A batch has a name of its own; asked for `again`, because the reply was lost, it is the same one.
+    """
     lists = [f"rq:queue:{queue}" for queue in queues]
-    args: Command = (count, worker, at, seconds, int(seconds) + ABANDONED_AFTER, new_id())
-    command: Command = ("EVALSHA", script("take").sha, len(lists), *lists, *args)
-    return Op(
-        command, lambda reply: [Bell(job.decode(), run.decode(), q.decode(), data) for job, run, q, data in reply]
-    )
+    args = (count, keys.check_name(worker, "worker"), lease_ms, batch, "again" if again else "")
+    return transition("take", lists, now, args, lambda reply: [_bell(*parts) for parts in reply])
+
+
+def _bell(
+    job: bytes, execution: bytes, queue: bytes, data: bytes, thread: bytes = b"", run: bytes = b"", claimed: Any = None
+) -> Bell:
+    claim = lock.read_claim(claimed) if claimed else None
+    owner = Owner(thread.decode(), run.decode(), claim.fence) if claim else None
+    return Bell(job.decode(), execution.decode(), queue.decode(), data, bool(thread), owner, claim)
 
 
 def answered(bells: Sequence[Bell], worker: str) -> Op[int]:
@@ -84,5 +99,5 @@ def answered(bells: Sequence[Bell], worker: str) -> Op[int]:
 
 def extend(queue: str, entries: Sequence[str], now: datetime) -> Op[int]:
     """Says that these doorbells are still being answered."""
-    until = int(now.timestamp()) + ABANDONED_AFTER
+    until = int(now.timestamp()) + scripts.ABANDONED_AFTER_S
     return Op(("EVALSHA", script("extend").sha, 1, started_registry(queue), until, *entries), int)

@@ -11,6 +11,7 @@ If any of these loops dies, the process ends with an error rather than pretend t
 """
 
 import asyncio
+import gc
 import logging
 import os
 import random
@@ -26,14 +27,16 @@ from redis.exceptions import RedisError
 
 from postroom.dispatcher.doorbells import put_back
 from postroom.dispatcher.sweep import Sweeper
-from postroom.mailbox import agents, control, fleet, keys, lock
+from postroom.mailbox import agents, control, fleet, keys, lock, scripts
 from postroom.mailbox.commit import Owner
 from postroom.mailbox.connect import LOST_CONNECTION, connect_async
 from postroom.mailbox.errors import InvalidInput, ServerUnreachable
 from postroom.mailbox.group import Group, run_alone
+from postroom.mailbox.ids import new_id
 from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
 from postroom.worker import bells
+from postroom.worker.activation import serve
 from postroom.worker.app import App
 from postroom.worker.bells import Bell
 from postroom.worker.desk import Desk
@@ -56,7 +59,7 @@ STUCK_S = 60
 RQ_TTL_S = 60
 # How long a worker that leaves tries to say so.
 FAREWELL_S = 5
-EXTEND_EVERY = bells.ABANDONED_AFTER // 4
+EXTEND_EVERY = scripts.ABANDONED_AFTER_S // 4
 
 
 def new_name() -> str:
@@ -86,6 +89,7 @@ class Worker:
 
     async def run(self) -> int:
         """Works until stopped; 0 for a clean end, 1 when something essential died."""
+        _collect_seldom()
         self.client = await connect_async(self.url)
         self.desk = Desk(Group(self.client), self.app, self.settings, self.name)
         models.default().gate.open(self.desk.group)
@@ -116,7 +120,7 @@ class Worker:
     # -- consuming ---------------------------------------------------------------------------------------------------
 
     async def _consume(self) -> None:
-        pause = 0.1
+        batch, pause = new_id(), 0.0
         while not self.stopping.is_set():
             self.turned = time.monotonic()
             if self.suspended:
@@ -128,35 +132,41 @@ class Worker:
                 self.freed.clear()
                 await _either(self.freed, IDLE_S)
                 continue
+            asked_at = time.monotonic()
             try:
-                taken = await self.desk.group.run(
-                    bells.take(self.queues, min(free, MOST_BELLS), self.name, datetime.now(UTC))
-                )
-                pause = 0.1
+                taken = await self._take(min(free, MOST_BELLS), batch, pause > 0)
             except LOST_CONNECTION as error:
                 log.warning("taking doorbells: %s, trying again", error)
+                pause = min(max(pause * 2, 0.1), 2.0)
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-                pause = min(pause * 2, 2.0)
                 continue
+            batch, pause = new_id(), 0.0
             if self.stopping.is_set():
                 await self._give_back(taken)
                 return
             for bell in taken:
-                self._serve(bell)
+                self._serve(bell, asked_at)
             if not taken:
                 self.woken.clear()
                 self.idle.set()
                 await _either(self.woken, IDLE_S)
+        if pause:
+            # What a lost reply would have told us of is ours, and nobody else's until the leases end.
+            with suppress(*LOST_CONNECTION):
+                await self._give_back(await self._take(0, batch, again=True))
+
+    async def _take(self, count: int, batch: str, again: bool) -> list[Bell]:
+        op = bells.take(self.queues, count, self.name, self.settings.lease_ms, batch, again)
+        return await self.desk.group.run(op)
 
     async def _give_back(self, taken: list[Bell]) -> None:
-        """Puts doorbells back that came while we were told to stop, the first one first."""
+        """Gives back what came while we were told to stop."""
         with suppress(*LOST_CONNECTION):
-            for queue in self.queues:
-                entries = [bell.entry for bell in taken if bell.queue == queue]
-                await self.desk.group.run(put_back(queue, self.name, entries))
+            releases = [_released(bell.owner) for bell in taken if bell.owner]
+            await self.desk.group.run_all([*releases, *map(self._let_go, taken)])
 
-    def _serve(self, bell: Bell) -> None:
-        task = asyncio.create_task(self._answer(bell), name=bell.job)
+    def _serve(self, bell: Bell, asked_at: float) -> None:
+        task = asyncio.create_task(self._answer(bell, asked_at))
         self.serving[task] = bell
         task.add_done_callback(self._served)
 
@@ -167,15 +177,16 @@ class Worker:
         if not task.cancelled() and task.exception():
             log.error("answering a doorbell failed: %r", task.exception())
 
-    async def _answer(self, bell: Bell) -> None:
+    async def _answer(self, bell: Bell, asked_at: float) -> None:
         try:
-            name, thread_id, run_id = bell.call()
-            handler = HANDLERS[name]
+            if bell.owner and bell.claim:
+                await serve(self.desk, bell.owner, bell.claim, asked_at)
+            elif not bell.ours:
+                name, thread_id, run_id = bell.call()
+                await HANDLERS[name](self.desk, thread_id, run_id)
         except (InvalidInput, KeyError) as error:
             await asyncio.to_thread(self.stock.refused, bell, f"this worker has no handler for the job: {error}")
             return
-        try:
-            await handler(self.desk, thread_id, run_id)
         except LOST_CONNECTION as error:
             # Nothing is lost: the run comes back from the watch list.
             log.warning("doorbell %s: %s", bell.job, error)
@@ -324,7 +335,7 @@ class Worker:
                 await self.client.aclose()
 
     async def _say_goodbye(self, held: list[Owner], unanswered: list[Bell]) -> None:
-        releases: list[Op[Any]] = [lock.release(each.thread_id, each.run_id, each.fence, "drain") for each in held]
+        releases = [_released(each) for each in held]
         answers = [self._let_go(bell) for bell in unanswered]
         for outcome in await self.desk.group.run_all([*releases, *answers, *fleet.leave(self.name)]):
             if isinstance(outcome, LOST_CONNECTION):
@@ -336,6 +347,17 @@ class Worker:
         if bell.written_by_rq:
             return put_back(bell.queue, self.name, [bell.entry])
         return bells.answered([bell], self.name)
+
+
+def _released(owner: Owner) -> Op[Any]:
+    return lock.release(owner.thread_id, owner.run_id, owner.fence, "drain")
+
+
+def _collect_seldom() -> None:
+    """What was imported stays, and a run leaves few cycles: looking for them as often as by default was a fifth of a run."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
 
 
 def _failed(task: "asyncio.Task[Any]") -> bool:

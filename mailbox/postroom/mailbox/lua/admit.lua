@@ -1,13 +1,7 @@
---@include
 -- Lets a request to a model go, or says how long to wait. KEYS: limit. ARGV: clock, requests and tokens per minute (0 = no
 -- limit), tenant, ticket, tokens it needs, longest wait, after how long a silent place is lost. Returns 0 or milliseconds.
 local MINUTE = 60000
 local bucket, queue, seen, tenants = KEYS[1], KEYS[1] .. ':queue', KEYS[1] .. ':seen', KEYS[1] .. ':tenants'
-local now = tonumber(ARGV[1])
-if not now then
-  local time = redis.call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
 local limits = {requests = tonumber(ARGV[2]), tokens = tonumber(ARGV[3])}
 local tenant, ticket, longest, forget = ARGV[4], ARGV[5], tonumber(ARGV[7]), tonumber(ARGV[8])
 local place = ticket .. ' ' .. ARGV[6]

@@ -1,4 +1,3 @@
---@include call thread hold machines doorbell moves
 -- Cancels a run in any state. ARGV: clock, run or "" for the thread's open or next run, code, id of the request or "".
 -- A request by thread remembers which run it meant, so that a retry does not go on to the next one.
 -- Returns {"requested" | "cancelled" | "done", run, next doorbell or false}.

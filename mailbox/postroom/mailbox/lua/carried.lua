@@ -1,4 +1,3 @@
---@include call thread hold
 -- Settles errands: carried out, put off, or given up. ARGV: clock, list of numbers done, list of number and wait for those put
 -- off, list of number and reason for those given up. One that somebody else has settled is left alone. Returns how many
 -- are left.

@@ -1,4 +1,3 @@
---@include call thread hold machines doorbell moves
 -- Records decisions, all or none. ARGV: clock, run, then per decision a list: target, id, action, by, body.
 -- The first decision for a ticket wins; the same one again changes nothing.
 -- Returns {"accepted" | "again", run status, doorbell or false}.

@@ -1,4 +1,3 @@
---@include call thread hold machines
 -- Deletes an idle thread: messages, state, mail, and every run that left a trace in the log. ARGV: clock. A run that ended
 -- before it said anything is in no list of the thread; its record expires by itself. Returns how many runs went.
 local open = read(thread_key, 'open').open

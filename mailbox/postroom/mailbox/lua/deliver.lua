@@ -1,4 +1,3 @@
---@include clock
 -- Takes deliveries to webhooks that are due. KEYS: deliveries. ARGV: clock or "", at most, milliseconds until they are due
 -- again should their taker die with them. Returns a list of {id, thread, run, event, number of this try}.
 local taken = {}

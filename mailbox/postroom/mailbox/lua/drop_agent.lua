@@ -1,4 +1,3 @@
---@include call agents
 -- Takes an agent out of service. ARGV: clock, agent, expected version or "", how long its versions are kept for runs that
 -- began with one. Returns the number of the version that was dropped, 0 when there was none.
 local agent, expected, keep = take(), take(), take()

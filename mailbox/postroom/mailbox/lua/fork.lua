@@ -1,4 +1,3 @@
---@include call thread
 -- Begins a thread with what was said on another one. ARGV: clock, thread it comes from, sequence number there, agent,
 -- queue, retentions of run, thread and key, state (names and values), messages (each its time, then its fields). Returns
 -- "forked", or "again" when this very fork is already there.

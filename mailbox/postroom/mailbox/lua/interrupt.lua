@@ -1,4 +1,3 @@
---@include call thread hold machines doorbell moves admission
 -- Clears a thread: epoch + 1, queued runs superseded, the open run stopped. ARGV: clock, code.
 -- Returns {epoch, open run or "", ended runs, next doorbell or false}.
 local code = take()

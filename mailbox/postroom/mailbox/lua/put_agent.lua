@@ -1,4 +1,3 @@
---@include call agents
 -- Stores a version of an agent and makes it the present one. ARGV: clock, agent, expected version or "", spec, by whom,
 -- note, versions kept in any case, how long others are kept. Returns {"stored" | "same", number}.
 local agent, expected, spec, by, note = take(), take(), take(), take(), take()

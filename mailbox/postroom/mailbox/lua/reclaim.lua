@@ -1,4 +1,3 @@
---@include call thread hold machines doorbell moves admission
 -- Looks after a thread: what fell due, whose worker died, which doorbell went unanswered. ARGV: clock, attempts allowed,
 -- name of a worker known to be dead or "". Safe to call at any time, by anybody.
 -- Returns {when to look again or 0, run dead-lettered or "", doorbell or false, 1 if there are errands to carry out}.

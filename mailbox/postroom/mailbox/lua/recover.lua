@@ -1,4 +1,3 @@
---@include call thread hold machines doorbell moves
 -- Tries errands that were given up once more, or forgets them. ARGV: clock, "replay" or "clear", list of their places in the
 -- stream of those given up, empty for all. Returns how many.
 local what, first, last = take(), take_span()

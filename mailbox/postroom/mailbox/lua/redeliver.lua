@@ -1,4 +1,3 @@
---@include clock
 -- Owes a delivery that was given up once more, with all its tries. KEYS: deliveries given up, deliveries. ARGV: clock or "",
 -- id. Returns 1, or 0 when there is no such delivery.
 local key = 'postroom:delivery:' .. ARGV[2]

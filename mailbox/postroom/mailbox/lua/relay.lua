@@ -1,4 +1,3 @@
---@include call thread
 -- Tells events of a child in the journal of its parent. ARGV: clock, run, events kept, then per event a list of its fields.
 -- Returns how many it told: none when the parent has ended, for nothing may follow its end.
 local run, max_events = take(), take()

@@ -1,4 +1,3 @@
---@include call thread hold machines doorbell moves
 -- Gives a running run back to the queue. ARGV: clock, run, fence, reason, "charge" or "", start time or "", attempts
 -- allowed. A drain charges nothing; a failed attempt is charged, may be delayed, and the last one ends the run.
 -- Returns {"queued" | "done" | "again", doorbell or false}.

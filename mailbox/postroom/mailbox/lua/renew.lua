@@ -1,4 +1,3 @@
---@include call thread hold
 -- Extends the lease of a running run. ARGV: clock, run, fence, lease. The fence, not the lock, proves the owner: a lease
 -- that ran out unnoticed may be renewed as long as nobody took over. Returns {lease_until, cancel flag, decisions, mail}.
 local run, fence, lease = take(), take(), take()

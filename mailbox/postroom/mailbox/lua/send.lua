@@ -1,4 +1,3 @@
---@include call thread hold machines doorbell moves post
 -- Delivers mail to a thread. ARGV: clock, mail id, mailbox limit, agent or "", queue, the only run it is for or "", retentions
 -- of run, thread and key, mail fields. Mail for an idle thread starts a run. Returns {"accepted" | "again", number, reading run or "", doorbell or false}.
 local mail_id, max_mail, agent, queue, only = take(), tonumber(take()), take(), take(), take()

@@ -1,4 +1,3 @@
---@include clock
 -- Settles a try to deliver. KEYS: deliveries, deliveries given up. ARGV: clock or "", id, what went wrong or "", wait before
 -- the next try or "" for none, milliseconds that a delivery given up is remembered.
 -- Returns "delivered", "later", "given up", or "gone" when it was settled before.

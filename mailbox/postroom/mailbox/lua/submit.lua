@@ -1,4 +1,3 @@
---@include call thread hold machines doorbell moves admission post
 -- Accepts a run. ARGV: clock, run, mode, on_waiting, idempotency key, priority, start time or "", deadline or "", lane
 -- limit, mailbox limit, agent or "", queue, retentions of run, thread and key, record fields, mails (steering only).
 -- Returns {"queued" | "delayed" | "steered" | "again", run, doorbell or false, ended runs}.

@@ -1,6 +1,6 @@
--- What storing and dropping an agent share. KEYS[1] is postroom:agents, where the present version of each agent stands.
+-- What storing and dropping an agent share: where the present version of each agent stands, and what numbers them.
 -- Versions are numbered over all agents and for ever, so a number names one definition and never another.
-local agents_key, counter_key = KEYS[1], KEYS[1] .. ':version'
+local agents_key, counter_key = 'postroom:agents', 'postroom:agents:version'
 
 local function version_key(number) return 'postroom:agent-version:' .. number end
 local function history_key(agent) return 'postroom:agent-history:' .. agent end

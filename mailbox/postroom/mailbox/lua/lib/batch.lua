@@ -1,23 +1,41 @@
 -- One step's writes, whole or not at all: everything is read and checked first, and only then is anything written.
--- ARGV (after the clock): run, fence, commit number, events kept, number of sections, then each section as a kind, its
+-- Arguments: run, fence, commit number, events kept, number of sections, then each section as a kind, its
 -- length and its items: say (a message), tell (an event), send (an errand), sent (mail and recipient), run, thread, call, state,
 -- thread-state, output, child (fields and values), drop-call, drop-state, drop-thread-state, drop-child (names), clear-calls
 -- (nothing), read (mail).
-local run, fence, number, max_events = take(), take(), tonumber(take()), take()
-local run_key = run_key_of(run)
+local run, run_key, fence, number, number_text, max_events
+local kinds, firsts, lasts
+local record, status, commits, events, cancel, decisions
+local thread, seq, errands, outbox
+-- The run's own fields go out with its counters, in one HSET.
+local run_first, run_last
+-- Nothing but commits writes calls and state of a run, so one whose first commit brings none has none.
+local bare
 
-local kinds, firsts, lasts = {}, {}, {}
-for i = 1, tonumber(take()) do
-  kinds[i] = take()
-  firsts[i], lasts[i] = take_span()
+local function open_batch()
+  run, fence, number_text, max_events = take(), take(), take(), take()
+  run_key, number = run_key_of(run), tonumber(number_text)
+  kinds, firsts, lasts = {}, {}, {}
+  for i = 1, tonumber(take()) do
+    kinds[i] = take()
+    firsts[i], lasts[i] = take_span()
+  end
+  local of_run = redis.call('HMGET', run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions', 'keep',
+    'idempotency_key', 'phase', 'webhook', 'reports', 'parent_thread', 'children')
+  -- Spelt out, since a table that is made whole costs a third of one that grows; these run at every step.
+  record = {status = of_run[1] or '', fence = of_run[2] or '', commits = of_run[3] or '', events = of_run[4] or '',
+    keep = of_run[7] or '', idempotency_key = of_run[8] or '', phase = of_run[9] or '', webhook = of_run[10] or '',
+    reports = of_run[11] or '', parent_thread = of_run[12] or '', children = of_run[13] or ''}
+  status, commits, events = record.status, tonumber(record.commits), tonumber(record.events) or 0
+  cancel, decisions = of_run[5] or '', tonumber(of_run[6]) or 0
+  local of_thread = redis.call('HMGET', thread_key, 'open', 'fence', 'seq', 'mail', 'mail_seen', 'keep_thread', 'errands',
+    'outbox', 'keep_dedupe')
+  thread = {open = of_thread[1] or '', fence = of_thread[2] or '', seq = of_thread[3] or '', mail = of_thread[4] or '',
+    mail_seen = of_thread[5] or '', keep_thread = of_thread[6] or '', errands = of_thread[7] or '',
+    keep_dedupe = of_thread[9] or ''}
+  seq, errands, outbox = tonumber(thread.seq) or 0, tonumber(thread.errands) or 0, tonumber(of_thread[8]) or 0
+  run_first, run_last, bare = 1, 0, commits == 0
 end
-
-local record = read(run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions', 'keep', 'idempotency_key',
-  'phase', 'webhook', 'reports', 'parent_thread', 'children')
-local status, commits, events = record.status, tonumber(record.commits), tonumber(record.events) or 0
-local cancel, decisions = record.cancel, tonumber(record.decisions) or 0
-local thread = read(thread_key, 'open', 'fence', 'seq', 'mail', 'mail_seen', 'keep_thread', 'errands', 'outbox', 'keep_dedupe')
-local seq, errands, outbox = tonumber(thread.seq) or 0, tonumber(thread.errands) or 0, tonumber(thread.outbox) or 0
 
 -- A retry after a lost reply finds its own number and changes nothing.
 local function already_applied() return record.fence == fence and number <= commits end
@@ -35,8 +53,7 @@ end
 
 local function check_call(name, new, cleared)
   local old = not cleared and redis.call('HGET', run_key .. ':calls', name) or 'new'
-  local machine = call_machine()
-  if not machine[new] or not (old == new or machine[old][new]) then
+  if not CALL_MACHINE[new] or not (old == new or CALL_MACHINE[old][new]) then
     return refuse('BADMOVE', 'call ' .. string.sub(name, 8) .. ' cannot move from ' .. old .. ' to ' .. new)
   end
 end
@@ -70,11 +87,6 @@ local function read_mail(first, last)
   -- An empty stream still costs memory, and unread mail is told by the key's existence.
   if redis.call('XLEN', mailbox_key) == 0 then redis.call('DEL', mailbox_key) end
 end
-
--- The run's own fields go out with its counters, in one HSET.
-local run_first, run_last = 1, 0
--- Nothing but commits writes calls and state of a run, so one whose first commit brings none has none.
-local bare = commits == 0
 
 local function apply(kind, first, last)
   if kind == 'tell' then
@@ -116,7 +128,7 @@ local function apply_sections()
 end
 
 -- What the step leaves to be written into the hashes of the run and of the thread.
-local function changes() return {'commits', number, unpack(ARGV, run_first, run_last)} end
+local function changes() return {'commits', number_text, unpack(ARGV, run_first, run_last)} end
 local function thread_changes()
   local fields = text(seq) ~= thread.seq and {'seq', seq} or {}
   if errands > (tonumber(thread.errands) or 0) then

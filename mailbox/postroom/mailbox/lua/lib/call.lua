@@ -1,5 +1,8 @@
--- What every script shares: its arguments, the clock, how it refuses, how it reads.
-local cursor = 0
+-- What every transition shares: its arguments, the clock, how it refuses, how it reads.
+-- A library is loaded once and called for ever, so what belongs to one call is set by whoever opens it: `open_call`,
+-- `open_thread`, `open_batch`.
+local KEYS, ARGV, cursor, now, now_text
+
 local function take()
   cursor = cursor + 1
   return ARGV[cursor]
@@ -15,20 +18,24 @@ end
 -- Lua prints large numbers with an exponent; ids and times must stay digits.
 local function text(number) return string.format('%.0f', number) end
 
--- An empty clock means the server's own; tests hand one in.
-local now = tonumber(take())
-if not now then
-  local time = redis.call('TIME')
-  now = time[1] * 1000 + math.floor(time[2] / 1000)
+-- The first argument is the clock. An empty one means the server's own; tests hand one in.
+local function open_call(keys, arguments)
+  KEYS, ARGV, cursor = keys, arguments, 1
+  now = tonumber(arguments[1])
+  if not now then
+    local time = redis.call('TIME')
+    now = time[1] * 1000 + math.floor(time[2] / 1000)
+  end
+  now_text = text(now)
 end
-local now_text = text(now)
+
+local function in_future(milliseconds) return text(now + milliseconds) end
 
 local function refuse(code, message) return redis.error_reply(code .. ' ' .. message) end
 
 -- Fields of a hash by name, empty where unset.
 local function read(hash, ...)
-  local values = redis.call('HMGET', hash, ...)
-  local found = {}
-  for i, name in ipairs({...}) do found[name] = values[i] or '' end
+  local values, names, found = redis.call('HMGET', hash, ...), {...}, {}
+  for i = 1, #names do found[names[i]] = values[i] or '' end
   return found
 end

@@ -1,6 +1,4 @@
--- Who holds the thread, who is next, and by when somebody must look. A commit needs none of it, so it stands apart: a
--- script runs from its first line at every call.
-local lock_key, lane_key, timers_key = base .. 'lock', base .. 'lane', base .. 'timers'
+-- Who holds the thread, who is next, and by when somebody must look.
 
 -- Somebody must look at the thread by then. An earlier look stays; only a look itself, or idleness, takes one away.
 local function look_by(time) redis.call('ZADD', 'postroom:watch', 'LT', text(time), thread_id) end

@@ -15,7 +15,6 @@ local function owe_delivery(run, event)
 end
 
 -- What the thread owes to another one, written with what it follows from; whoever comes first carries it out.
-local owed = 0
 local function owe_errand(...)
   owed = owed + 1
   redis.call('HINCRBY', thread_key, 'outbox', 1)

@@ -1,0 +1,75 @@
+-- Takes up to N doorbells from the queues, in their order, writes RQ's bookkeeping of a started job, and claims the run
+-- each rings for. KEYS: queue lists. Arguments: clock, how many, worker, lease, name of this batch, "again" when the reply
+-- to an earlier call was lost: then what that one took, if anything, is given once more. A job whose hash is gone is
+-- passed over. Returns a list of {job, execution, queue, data}, followed by thread, run and claim where there is one.
+local wanted, worker, lease, batch, again = tonumber(take()), take(), take(), take(), take() == 'again'
+local at, seconds = iso(now), string.format('%.3f', now / 1000)
+local abandoned = text(math.floor(now / 1000) + ABANDONED_AFTER)
+local taken = {}
+
+-- Thread and run that a doorbell of ours names; nothing for what RQ wrote and packed, and for jobs of others.
+local function rings_for(data)
+  if string.sub(data, 1, 1) ~= '[' then return nil end
+  local well, call = pcall(cjson.decode, data)
+  if not well or call[1] ~= JOB or type(call[3]) ~= 'table' then return nil end
+  return unpack(call[3], 1, 2)
+end
+
+-- A doorbell as it is handed out.
+local function hand_out(job, execution, queue, data)
+  local bell = {job, execution, queue, data}
+  local thread, run = rings_for(data)
+  if type(thread) == 'string' and type(run) == 'string' then
+    open_thread('postroom:{' .. thread .. '}:thread')
+    bell[5], bell[6], bell[7] = thread, run, claim_run(run, worker, lease, execution)
+  end
+  taken[#taken + 1] = bell
+end
+
+-- Registers a job as started; false when its hash is gone.
+local function start(job, queue)
+  local job_key = 'rq:job:' .. job
+  local data = redis.call('HGET', job_key, 'data')
+  if not data then return false end
+  local execution = batch .. #taken
+  local entry = job .. ':' .. execution
+  redis.call('HSET', job_key, 'status', 'started', 'started_at', at, 'last_heartbeat', at, 'worker_name', worker)
+  redis.call('HSET', 'rq:execution:' .. entry, 'id', execution, 'created_at', seconds, 'last_heartbeat', seconds,
+    'worker_name', worker)
+  redis.call('EXPIREAT', 'rq:execution:' .. entry, abandoned)
+  redis.call('ZADD', 'rq:executions:' .. job, abandoned, execution)
+  redis.call('EXPIREAT', 'rq:executions:' .. job, abandoned)
+  hand_out(job, execution, queue, data)
+  return entry
+end
+
+if again then
+  for _, queue_key in ipairs(KEYS) do
+    local queue = string.sub(queue_key, 10)
+    for _, entry in ipairs(redis.call('ZRANGE', 'rq:wip:' .. queue, 0, -1)) do
+      local job, execution = string.match(entry, '^(.*):([^:]*)$')
+      local data = job and string.sub(execution, 1, #batch) == batch and redis.call('HGET', 'rq:job:' .. job, 'data')
+      if data then hand_out(job, execution, queue, data) end
+    end
+  end
+  if taken[1] then return taken end
+end
+
+for _, queue_key in ipairs(KEYS) do
+  local queue, started = string.sub(queue_key, 10), {}
+  while #taken < wanted do
+    local asked = wanted - #taken
+    local jobs = redis.call('LPOP', queue_key, asked)
+    if not jobs then break end
+    for _, job in ipairs(jobs) do
+      local entry = start(job, queue)
+      if entry then
+        started[#started + 1] = abandoned
+        started[#started + 1] = entry
+      end
+    end
+    if #jobs < asked then break end
+  end
+  if started[1] then redis.call('ZADD', 'rq:wip:' .. queue, unpack(started)) end
+end
+return taken
