@@ -36,6 +36,8 @@ _ODD: Final = (KeyError, TypeError, AttributeError, IndexError, ValueError)
 class NotOffered(RequestRejected):
     """The agent does not have what it was asked for."""
 
+    code = "remote_not_offered"
+
 
 class Peer:
     """One remote agent; whoever serves runs of it shares the card and the connections."""
