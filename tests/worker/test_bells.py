@@ -104,7 +104,7 @@ def test_a_batch_whose_reply_was_lost_is_given_again_with_the_same_claims(plain:
     for _ in range(3):
         submitted(plain, queue)
     first = ops.run(plain, bells.take([queue], 2, "w", LEASE, batch))
-    again = ops.run(plain, bells.take([queue], 2, "w", LEASE, batch, again=True))
+    again = ops.run(plain, bells.take([queue], 2, "w", LEASE, batch, "again"))
     assert [(bell.entry, bell.owner) for bell in again] == [(bell.entry, bell.owner) for bell in first]
     assert plain.llen(f"rq:queue:{queue}") == 1, "nothing more was taken"
     assert all(bell.claim and bell.claim.run["attempts"] == b"0" for bell in again)
@@ -113,6 +113,6 @@ def test_a_batch_whose_reply_was_lost_is_given_again_with_the_same_claims(plain:
 def test_a_batch_that_never_came_through_is_taken_when_asked_for_again(plain: Any) -> None:
     queue = f"q-{uuid.uuid4().hex}"
     thread, run = submitted(plain, queue)
-    (bell,) = ops.run(plain, bells.take([queue], 2, "w", LEASE, new_id(), again=True))
+    (bell,) = ops.run(plain, bells.take([queue], 2, "w", LEASE, new_id(), "again"))
     assert bell.owner
     assert (bell.owner.thread_id, bell.owner.run_id) == (thread, run)

@@ -99,7 +99,7 @@ class Group:
                     self._ensure_flush()
             try:
                 for _, reply in group:
-                    _settle(reply, await _read(connection))
+                    _settle(reply, await read_reply(connection))
             finally:
                 self._reading = None
 
@@ -140,7 +140,7 @@ async def run_alone(client: "redis.asyncio.Redis", op: Op[T]) -> T:
     connection = await pool.get_connection()
     try:
         await connection.send_packed_command([pack_one(op.command)])
-        return result(op, await _read(connection))
+        return result(op, await read_reply(connection))
     except BaseException:
         await connection.disconnect(nowait=True)
         raise
@@ -153,7 +153,8 @@ def _settle(reply: "asyncio.Future[Any]", value: Any) -> None:
         reply.set_result(value)
 
 
-async def _read(connection: Any) -> Any:
+async def read_reply(connection: Any) -> Any:
+    """The next reply, an error among them."""
     try:
         return await connection.read_response()
     except ResponseError as error:

@@ -8,13 +8,15 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from postroom.mailbox import keys, lock, scripts
 from postroom.mailbox.commit import Owner
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.keys import check_id, check_token
 from postroom.mailbox.ops import Op, transition
+
+How = Literal["", "again", "alive"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +73,16 @@ def take(
     worker: str,
     lease_ms: int,
     batch: str,
-    again: bool = False,
+    how: How = "",
     now: int | None = None,
 ) -> Op[list[Bell]]:
     """Takes up to `count` doorbells, from the first queue first, and claims their runs.
 
-    A batch has a name of its own; asked for `again`, because the reply was lost, it is the same one.
+    A batch has a name of its own; asked for `again`, because the reply was lost, it is the same one. What is sent long
+    before it is carried out is good only while the worker is `alive`.
     """
     lists = [f"rq:queue:{queue}" for queue in queues]
-    args = (count, keys.check_name(worker, "worker"), lease_ms, batch, "again" if again else "")
+    args = (count, keys.check_name(worker, "worker"), lease_ms, batch, how)
     return transition("take", lists, now, args, lambda reply: [_bell(*parts) for parts in reply])
 
 

@@ -84,7 +84,7 @@ class Pen(Protocol):
         ...
 
     def tell(self, event: Plain) -> None:
-        """Shows an event to whoever follows the run: within 30 ms, or with the next commit if that is sooner."""
+        """Shows an event to whoever follows the run: words within 30 ms, news within 250, or with the next commit."""
         ...
 
     async def jot(self, calls: tuple[OpenCall, ...]) -> None:

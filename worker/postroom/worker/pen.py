@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Plain = dict[str, Any]
 
-GATHER_S = 0.03
+# Words are shown at once, or nearly; what else happens may wait for the commit that most likely comes first.
+GATHER_S, NEWS_S = 0.03, 0.25
 LONGEST_GATHER_S = 0.5
 # Turns of the event loop for which events that are due still wait for a commit to take them along.
 PATIENT_TURNS = 3
@@ -53,6 +54,7 @@ class Pen:
         self._phase_written = self._phase()
         self._writing = asyncio.Lock()
         self._timer: asyncio.Handle | None = None
+        self._urgent = False
         self._pause = GATHER_S
         self._background: set[asyncio.Task[None]] = set()
 
@@ -69,8 +71,17 @@ class Pen:
             self.step_open = False
         if not self._joined(event):
             self._told.append(event)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._pause, self._gathered)
+        words = event["type"] in _GROWING
+        if self._timer is None or (words and not self._urgent):
+            self._forget_timer()
+            self._urgent = words
+            wait = self._pause if words else NEWS_S
+            self._timer = asyncio.get_running_loop().call_later(wait, self._gathered)
+
+    def _forget_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
 
     def _joined(self, event: Plain) -> bool:
         """Words that follow words become one event."""
@@ -113,9 +124,7 @@ class Pen:
             # What cannot be written at all takes nothing along: the events leave with what is written instead.
             op = fill(batch)
             told, self._told = self._told, []
-            if self._timer:
-                self._timer.cancel()
-                self._timer = None
+            self._forget_timer()
             reply = await self.send(op)
             self.number += 1
             self._phase_written = phase
@@ -148,6 +157,7 @@ class Pen:
 
     def _gathered(self, turns: int = PATIENT_TURNS) -> None:
         # A busy event loop is late with everything: a commit may be about to come, and it takes all along.
+        self._urgent = True
         if turns:
             self._timer = asyncio.get_running_loop().call_soon(self._gathered, turns - 1)
             return
@@ -180,8 +190,6 @@ class Pen:
 
     async def rest(self) -> None:
         """Lets what is being written come to its end."""
-        if self._timer:
-            self._timer.cancel()
-            self._timer = None
+        self._forget_timer()
         if self._background:
             await asyncio.wait(self._background)

@@ -1,7 +1,7 @@
 """The worker process: one event loop, many runs, and RQ's view of it kept true.
 
 1. take doorbells for which there is a free slot, never more
-2. answer each with an activation
+2. answer each with an activation; wait for the next one while there is none
 3. beat: renew all leases, tell Redis and RQ that we live and consume
 4. listen for wake-ups, so that a cancel or a changed agent is heard of at once
 5. deliver what is owed to webhooks
@@ -18,7 +18,7 @@ import random
 import signal
 import socket
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -30,8 +30,8 @@ from postroom.dispatcher.sweep import Sweeper
 from postroom.mailbox import agents, control, fleet, keys, lock, scripts
 from postroom.mailbox.commit import Owner
 from postroom.mailbox.connect import LOST_CONNECTION, connect_async
-from postroom.mailbox.errors import InvalidInput, ServerUnreachable
-from postroom.mailbox.group import Group, run_alone
+from postroom.mailbox.errors import InvalidInput
+from postroom.mailbox.group import Group
 from postroom.mailbox.ids import new_id
 from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
@@ -42,6 +42,7 @@ from postroom.worker.bells import Bell
 from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all, renew_now
 from postroom.worker.jobs import HANDLERS
+from postroom.worker.lookout import Lookout
 from postroom.worker.model import resolve as models
 from postroom.worker.stock import SUSPENDED, StockWorker
 from postroom.worker.stored import StoredAgents
@@ -52,8 +53,9 @@ T = TypeVar("T")
 
 # Redis serves one script at a time: a larger grab would keep the others waiting without saving anything more.
 MOST_BELLS = 32
-PEEK_S = 5
 IDLE_S = 1.0
+PATIENT_TURNS = 3
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 # A consume loop that has not turned for this long is dead, even if its task is not.
 STUCK_S = 60
 RQ_TTL_S = 60
@@ -77,8 +79,6 @@ class Worker:
         self.unsaid: list[Bell] = []
         self.saying: asyncio.Task[None] | None = None
         self.stopping = asyncio.Event()
-        self.idle = asyncio.Event()
-        self.woken = asyncio.Event()
         self.freed = asyncio.Event()
         self.resumed = asyncio.Event()
         self.suspended = False
@@ -95,6 +95,7 @@ class Worker:
         models.default().gate.open(self.desk.group)
         self.stored = self.desk.stored = StoredAgents(self.desk.group, self.app)
         await self.stored.refresh()
+        self.lookouts = [Lookout(self.client, self.desk.group, queue) for queue in self.queues]
         self.stock = await asyncio.to_thread(StockWorker, self.url, self.queues, self.name)
         await self._heed_suspension()
         self._listen_to_signals()
@@ -102,7 +103,7 @@ class Worker:
         # These end by themselves when we stop: they may have doorbells on the way, an office to resign, calls to end.
         courier = Courier(self.desk.group, self.settings)
         self.ending = [*map(self._start, (self._consume(), self._sweep(), courier.run(self.stopping)))]
-        others = [self._beat(), self._hear(), guard(self.desk), *map(self._peek, self.queues)]
+        others = [self._beat(), self._hear(), guard(self.desk)]
         loops = [*self.ending, *map(self._start, others)]
         stopped = self._start(self.stopping.wait())
         done, _ = await asyncio.wait([stopped, *loops], return_when=asyncio.FIRST_COMPLETED)
@@ -120,7 +121,7 @@ class Worker:
     # -- consuming ---------------------------------------------------------------------------------------------------
 
     async def _consume(self) -> None:
-        batch, pause = new_id(), 0.0
+        there_are_more = True
         while not self.stopping.is_set():
             self.turned = time.monotonic()
             if self.suspended:
@@ -132,43 +133,80 @@ class Worker:
                 self.freed.clear()
                 await _either(self.freed, IDLE_S)
                 continue
-            asked_at = time.monotonic()
+            wanted, asked_at = min(free, MOST_BELLS), time.monotonic()
+            if there_are_more:
+                batch = new_id()
+                taken = await self._surely(self._take(wanted, batch), batch)
+                await self._serve(taken, asked_at)
+                there_are_more = len(taken) == wanted
+            else:
+                await self._wait(free)
+                # What came is begun before anybody asks whether there is more.
+                for _ in range(PATIENT_TURNS):
+                    await asyncio.sleep(0)
+                there_are_more = True
+
+    async def _take(self, count: int, batch: str, how: bells.How = "") -> list[Bell]:
+        return await self.desk.group.run(self._taking(count, batch, how))
+
+    def _taking(self, count: int, batch: str, how: bells.How) -> Op[list[Bell]]:
+        return bells.take(self.queues, count, self.name, self.settings.lease_ms, batch, how)
+
+    async def _wait(self, free: int) -> None:
+        """Waits at every queue for a doorbell; the first that has something calls the others off."""
+        take_one = len(self.lookouts) <= free
+        first, *others = self.lookouts
+        if not others:
+            await self._serve(await self._watch(first, take_one), time.monotonic())
+            return
+        waits = [self._start(self._watch(lookout, take_one)) for lookout in self.lookouts]
+        try:
+            for wait in asyncio.as_completed(waits):
+                # Nobody knows how long ago the server gave it; the first renewal puts that right.
+                await self._serve(await wait, time.monotonic())
+                self.desk.send_off(self._call_off)
+        finally:
+            for left in waits:
+                left.cancel()
+
+    async def _watch(self, lookout: Lookout, take_one: bool) -> list[Bell]:
+        batch = new_id()
+        return await self._surely(lookout.watch(self._taking(1, batch, "alive") if take_one else None), batch)
+
+    async def _call_off(self) -> None:
+        await asyncio.gather(*(lookout.call_off() for lookout in self.lookouts))
+
+    async def _surely(self, asking: Awaitable[list[Bell]], batch: str) -> list[Bell]:
+        """What was taken, even if the reply was lost: it is ours, and nobody else's until the leases end."""
+        pause = FIRST_PAUSE_S
+        while True:
+            leaving = self.stopping.is_set()
             try:
-                taken = await self._take(min(free, MOST_BELLS), batch, pause > 0)
+                return await asking
             except LOST_CONNECTION as error:
                 log.warning("taking doorbells: %s, trying again", error)
-                pause = min(max(pause * 2, 0.1), 2.0)
+                if leaving:
+                    return []
+                self.turned = time.monotonic()
                 await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-                continue
-            batch, pause = new_id(), 0.0
-            if self.stopping.is_set():
-                await self._give_back(taken)
-                return
-            for bell in taken:
-                self._serve(bell, asked_at)
-            if not taken:
-                self.woken.clear()
-                self.idle.set()
-                await _either(self.woken, IDLE_S)
-        if pause:
-            # What a lost reply would have told us of is ours, and nobody else's until the leases end.
-            with suppress(*LOST_CONNECTION):
-                await self._give_back(await self._take(0, batch, again=True))
-
-    async def _take(self, count: int, batch: str, again: bool) -> list[Bell]:
-        op = bells.take(self.queues, count, self.name, self.settings.lease_ms, batch, again)
-        return await self.desk.group.run(op)
+                pause = min(pause * 2, LONGEST_PAUSE_S)
+                asking = self._take(0, batch, "again")
 
     async def _give_back(self, taken: list[Bell]) -> None:
-        """Gives back what came while we were told to stop."""
+        """Gives back what is not begun: its run goes on elsewhere, and nothing is charged."""
         with suppress(*LOST_CONNECTION):
             releases = [_released(bell.owner) for bell in taken if bell.owner]
             await self.desk.group.run_all([*releases, *map(self._let_go, taken)])
 
-    def _serve(self, bell: Bell, asked_at: float) -> None:
-        task = asyncio.create_task(self._answer(bell, asked_at))
-        self.serving[task] = bell
-        task.add_done_callback(self._served)
+    async def _serve(self, taken: list[Bell], asked_at: float) -> None:
+        """Begins with each of them, unless we were told to stop meanwhile."""
+        if self.stopping.is_set() and taken:
+            await self._give_back(taken)
+            return
+        for bell in taken:
+            task = asyncio.create_task(self._answer(bell, asked_at))
+            self.serving[task] = bell
+            task.add_done_callback(self._served)
 
     def _served(self, task: "asyncio.Task[None]") -> None:
         self.serving.pop(task, None)
@@ -206,20 +244,6 @@ class Worker:
                 await self.desk.group.run(bells.answered(told, self.name))
         self.saying = None
 
-    async def _peek(self, queue: str) -> None:
-        """Waits, while idle, for a queue to get something; moving its head onto itself changes nothing."""
-        key = f"rq:queue:{queue}"
-        while True:
-            await self.idle.wait()
-            try:
-                found = await run_alone(self.client, Op(("BLMOVE", key, key, "LEFT", "LEFT", PEEK_S), bool))
-            except (*LOST_CONNECTION, ServerUnreachable):
-                await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311 - jitter
-                continue
-            if found:
-                self.idle.clear()
-                self.woken.set()
-
     # -- living ------------------------------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
@@ -235,7 +259,9 @@ class Worker:
     async def _heed_suspension(self) -> None:
         """After `rq suspend` no worker takes anything more, until `rq resume`."""
         self.suspended = await self.desk.group.run(Op(("EXISTS", SUSPENDED), bool))
-        if not self.suspended:
+        if self.suspended:
+            await self._call_off()
+        else:
             self.resumed.set()
 
     def _pulse(self) -> list[Op[Any]]:
@@ -307,8 +333,8 @@ class Worker:
         else:
             self.hurried = True
         self.freed.set()
-        self.woken.set()
         self.resumed.set()
+        self.desk.send_off(self._call_off)
 
     async def _leave(self, loops: list["asyncio.Task[Any]"]) -> None:
         self.desk.draining = True
@@ -331,6 +357,8 @@ class Worker:
             async with asyncio.timeout(FAREWELL_S):
                 await self._say_goodbye(held, unanswered)
                 await self.desk.rest()
+                for lookout in self.lookouts:
+                    await lookout.close()
                 await self.desk.group.close()
                 await self.client.aclose()
 
@@ -354,7 +382,7 @@ def _released(owner: Owner) -> Op[Any]:
 
 
 def _collect_seldom() -> None:
-    """What was imported stays, and a run leaves few cycles: looking for them as often as by default was a fifth of a run."""
+    """What was imported stays, and a run leaves few cycles: looking for them as usual was a fifth of its cost."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 100)

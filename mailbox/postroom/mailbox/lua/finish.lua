@@ -1,7 +1,7 @@
 -- Writes the last step and ends the run. ARGV: clock, batch, kind, code, message, then fields of the run_finish event.
 -- Returns {"finished" | "again", arrivals, next doorbell or false}, or {"continue", arrivals, false} when mail came in
 -- before a natural end: then the step is committed and the same run reads it.
-open_batch()
+open_batch(true)
 local kind, code, message = take(), take(), take()
 local event_first, event_last = take_span()
 if already_applied() then return arrivals(status == 'running' and 'continue' or 'again', false) end

@@ -1,7 +1,7 @@
 -- Writes a step after which the run waits and gives its worker back. ARGV: clock, batch, reason, wake time or "", then
 -- fields of the run_waiting event. Returns {"waiting" | "again", arrivals}, or {"continue", arrivals} when what it would
 -- wait for, or a cancel, has arrived meanwhile: then the step is committed and the run goes on.
-open_batch()
+open_batch(true)
 local reason, wake = take(), take()
 local event_first, event_last = take_span()
 if already_applied() then return arrivals(status == 'running' and 'continue' or 'again') end

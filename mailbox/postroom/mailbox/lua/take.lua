@@ -1,8 +1,10 @@
 -- Takes up to N doorbells from the queues, in their order, writes RQ's bookkeeping of a started job, and claims the run
--- each rings for. KEYS: queue lists. Arguments: clock, how many, worker, lease, name of this batch, "again" when the reply
--- to an earlier call was lost: then what that one took, if anything, is given once more. A job whose hash is gone is
--- passed over. Returns a list of {job, execution, queue, data}, followed by thread, run and claim where there is one.
-local wanted, worker, lease, batch, again = tonumber(take()), take(), take(), take(), take() == 'again'
+-- each rings for. KEYS: queue lists. Arguments: clock, how many, worker, lease, name of this batch, and how: "again" when
+-- the reply to an earlier call was lost, then what that one took, if anything, is given once more; "alive" when the call
+-- may come long after it was sent, then only a worker whose heart beats gets anything. A job whose hash is gone is passed
+-- over. Returns a list of {job, execution, queue, data}, followed by thread, run and claim where there is one.
+local wanted, worker, lease, batch, how = tonumber(take()), take(), take(), take(), take()
+if how == 'alive' and redis.call('EXISTS', 'postroom:worker:' .. worker) == 0 then return {} end
 local at, seconds = iso(now), string.format('%.3f', now / 1000)
 local abandoned = text(math.floor(now / 1000) + ABANDONED_AFTER)
 local taken = {}
@@ -43,7 +45,7 @@ local function start(job, queue)
   return entry
 end
 
-if again then
+if how == 'again' then
   for _, queue_key in ipairs(KEYS) do
     local queue = string.sub(queue_key, 10)
     for _, entry in ipairs(redis.call('ZRANGE', 'rq:wip:' .. queue, 0, -1)) do

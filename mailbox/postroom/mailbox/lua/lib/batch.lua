@@ -12,7 +12,8 @@ local run_first, run_last
 -- Nothing but commits writes calls and state of a run, so one whose first commit brings none has none.
 local bare
 
-local function open_batch()
+-- `leaves` when the run gives its worker back with this batch: then more must be known of it.
+local function open_batch(leaves)
   run, fence, number_text, max_events = take(), take(), take(), take()
   run_key, number = run_key_of(run), tonumber(number_text)
   kinds, firsts, lasts = {}, {}, {}
@@ -20,21 +21,27 @@ local function open_batch()
     kinds[i] = take()
     firsts[i], lasts[i] = take_span()
   end
-  local of_run = redis.call('HMGET', run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions', 'keep',
-    'idempotency_key', 'phase', 'webhook', 'reports', 'parent_thread', 'children')
+  run_first, run_last = 1, 0
+  local of_run, of_thread
+  if leaves then
+    of_run = redis.call('HMGET', run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions', 'keep',
+      'idempotency_key', 'phase', 'webhook', 'reports', 'parent_thread', 'children')
+    of_thread = redis.call('HMGET', thread_key, 'open', 'fence', 'seq', 'mail', 'errands', 'outbox', 'keep_dedupe',
+      'mail_seen', 'keep_thread')
+  else
+    of_run = redis.call('HMGET', run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions')
+    of_thread = redis.call('HMGET', thread_key, 'open', 'fence', 'seq', 'mail', 'errands', 'outbox', 'keep_dedupe')
+  end
   -- Spelt out, since a table that is made whole costs a third of one that grows; these run at every step.
-  record = {status = of_run[1] or '', fence = of_run[2] or '', commits = of_run[3] or '', events = of_run[4] or '',
-    keep = of_run[7] or '', idempotency_key = of_run[8] or '', phase = of_run[9] or '', webhook = of_run[10] or '',
-    reports = of_run[11] or '', parent_thread = of_run[12] or '', children = of_run[13] or ''}
-  status, commits, events = record.status, tonumber(record.commits), tonumber(record.events) or 0
-  cancel, decisions = of_run[5] or '', tonumber(of_run[6]) or 0
-  local of_thread = redis.call('HMGET', thread_key, 'open', 'fence', 'seq', 'mail', 'mail_seen', 'keep_thread', 'errands',
-    'outbox', 'keep_dedupe')
+  record = {status = of_run[1] or '', fence = of_run[2] or '', events = of_run[4] or '', keep = of_run[7] or '',
+    idempotency_key = of_run[8] or '', phase = of_run[9] or '', webhook = of_run[10] or '', reports = of_run[11] or '',
+    parent_thread = of_run[12] or '', children = of_run[13] or ''}
+  status, commits, events = record.status, tonumber(of_run[3]), tonumber(of_run[4]) or 0
+  cancel, decisions, bare = of_run[5] or '', tonumber(of_run[6]) or 0, commits == 0
   thread = {open = of_thread[1] or '', fence = of_thread[2] or '', seq = of_thread[3] or '', mail = of_thread[4] or '',
-    mail_seen = of_thread[5] or '', keep_thread = of_thread[6] or '', errands = of_thread[7] or '',
-    keep_dedupe = of_thread[9] or ''}
-  seq, errands, outbox = tonumber(thread.seq) or 0, tonumber(thread.errands) or 0, tonumber(of_thread[8]) or 0
-  run_first, run_last, bare = 1, 0, commits == 0
+    errands = of_thread[5] or '', keep_dedupe = of_thread[7] or '', mail_seen = of_thread[8] or '',
+    keep_thread = of_thread[9] or ''}
+  seq, errands, outbox = tonumber(thread.seq) or 0, tonumber(thread.errands) or 0, tonumber(of_thread[6]) or 0
 end
 
 -- A retry after a lost reply finds its own number and changes nothing.

@@ -128,7 +128,8 @@ local function end_run(run, record, kind, code, message, ...)
     table.insert(record.changes, '')
   end
   redis.call('HSET', run_key, 'status', 'done', 'termination', kind, 'code', code, 'message', message, 'events', number,
-    'finished', now_text, 'updated', now_text, 'waiting', '', 'wake', '', 'worker', '', unpack(record.changes))
+    'finished', now_text, 'updated', now_text, 'worker', '', unpack(record.changes))
+  if record.status == 'waiting' then redis.call('HSET', run_key, 'waiting', '', 'wake', '') end
   if not record.bare then
     settle_calls(run, code ~= '' and code or kind)
     redis.call('PEXPIRE', run_key .. ':state', record.keep)
