@@ -7,6 +7,8 @@ from typing import Any
 
 from postroom.dispatcher.plans import Plan, all_of, one
 from postroom.mailbox import agents, fleet
+from postroom.mailbox.backends import A2A
+from postroom.mailbox.cards import card_of, remote_spec
 from postroom.mailbox.contract import parse
 from postroom.mailbox.errors import AgentNotStored, InvalidInput, PostroomError
 from postroom.mailbox.settings import Settings
@@ -52,6 +54,36 @@ def put_agent(
     """Stores a definition for all runs to come. `expected` is the version it replaces: 0 for none, None for any."""
     known = spec if isinstance(spec, AgentSpec) else parse(AgentSpec, spec)
     return (yield from one(agents.put(known, expected, by, note, settings.run_retention_ms)))
+
+
+def put_card(
+    settings: Settings,
+    /,
+    config: A2A | str,
+    card: Mapping[str, Any],
+    *,
+    agent: str = "",
+    force: bool = False,
+    by: str = "",
+    note: str = "",
+) -> Plan[agents.Put]:
+    """Stores a remote agent as its card introduces it; `config` is its address, or that and more.
+
+    What was discovered at that address before is replaced; anything else of the same name only by `force`.
+    """
+    known = A2A(config) if isinstance(config, str) else config
+    spec = remote_spec(known, card_of(known.url, card, known.any_host), agent)
+    expected = None if force else (yield from _discovered(spec.id, known.url))
+    return (yield from put_agent(settings, spec, expected=expected, by=by, note=note))
+
+
+def _discovered(agent: str, url: str) -> Plan[int]:
+    """The version that was discovered at this address, 0 when the agent came from elsewhere or is not there."""
+    number = yield from one(agents.present_version(agent))
+    if not number:
+        return 0
+    backend = read_spec((yield from one(agents.version(number))).spec).backend
+    return number if backend and backend.config.url == url else 0
 
 
 def get_agent(settings: Settings, /, agent: str, *, version: int | None = None) -> Plan[StoredAgent]:
@@ -114,7 +146,8 @@ def _listed(found: agents.Version, workers: list[_Worker]) -> Listed:
     model, description = "", ""
     try:
         spec = read_spec(found.spec)
-        model, description = spec.model, spec.description
+        model = f"{spec.backend.kind} {spec.backend.config.url}" if spec.backend else spec.model or ""
+        description = spec.description
     except PostroomError:
         description = "written by a newer version"
     return Listed(

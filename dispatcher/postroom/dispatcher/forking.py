@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from postroom.dispatcher.plans import Plan, all_of, messages, one
 from postroom.mailbox import codec, forks, journal, records
+from postroom.mailbox.backends import TASK_PREFIX
 from postroom.mailbox.errors import EventsTrimmed, InvalidInput
 from postroom.mailbox.grants import PREFIX
 from postroom.mailbox.ids import new_id
@@ -107,8 +108,8 @@ def _snapshot(thread: str, entries: list[Entry]) -> Plan[Mapping[str, object] | 
 
 
 def _state(present: Fields, snapshot: Mapping[str, object] | None) -> dict[str, bytes]:
-    """The thread's state for the fork. What a person has allowed for good was allowed there, and not here."""
-    own = {name: value for name, value in present.items() if not name.startswith(PREFIX)}
+    """The thread's state for the fork. What was allowed for good, or asked of remote agents, was so there."""
+    own = {name: value for name, value in present.items() if not name.startswith((PREFIX, TASK_PREFIX))}
     if snapshot is None:
         return own
     # A snapshot shows the state of the run, too; which values are the thread's is known from what it has now.

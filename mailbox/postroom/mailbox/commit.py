@@ -14,7 +14,7 @@ from postroom.mailbox.ops import Op, counted, on_thread, pairs
 Plain = dict[str, Any]
 
 # Fields of the run record that a step may set; the rest belongs to the scripts.
-STEP_FIELDS = frozenset({"step", "usage", "agent_now", "input_seq", "config", "phase", "output", "children"})
+STEP_FIELDS = frozenset({"step", "usage", "agent_now", "input_seq", "config", "phase", "output", "children", "remote"})
 THREAD_FIELDS = frozenset({"agent", "mark", "parent", "title", "usage"})
 
 

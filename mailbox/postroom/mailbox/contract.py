@@ -22,18 +22,22 @@ def _token(what: str) -> AfterValidator:
     return AfterValidator(lambda value: keys.check_token(value, what))
 
 
-def _url(value: str) -> str:
-    try:
-        parts = urlsplit(value)
-        well = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and not parts.fragment
-    except ValueError:
-        well = False
-    if not well or len(value) > MAX_URL or any(char <= " " or char == "\x7f" for char in value):
-        raise InvalidInput(f"webhook {value[:64]!r} must be an http or https URL of at most {MAX_URL} characters")
-    if parts.username is not None:
-        # It would lie in Redis in plain text, and the signature proves more than a password does.
-        raise InvalidInput("webhook: leave user and password out of the URL; verify the signature instead")
-    return value
+def web_address(what: str, instead: str) -> AfterValidator:
+    """An http or https URL without a password: that would lie in Redis in plain text; `instead` says what to do."""
+
+    def check(value: str) -> str:
+        try:
+            parts = urlsplit(value)
+            well = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and not parts.fragment
+        except ValueError:
+            well = False
+        if not well or len(value) > MAX_URL or any(char <= " " or char == "\x7f" for char in value):
+            raise InvalidInput(f"{what} {value[:64]!r} must be an http or https URL of at most {MAX_URL} characters")
+        if parts.username is not None:
+            raise InvalidInput(f"{what}: leave user and password out of the URL; {instead}")
+        return value
+
+    return AfterValidator(check)
 
 
 MAX_URL = 2048
@@ -44,7 +48,7 @@ MailId = Annotated[str, _id("mail id")]
 FreeId = Annotated[str, _id("id")]
 DecisionId = Annotated[str, _id("decision id")]
 AgentId = Annotated[str, _name("agent")]
-Webhook = Annotated[str, AfterValidator(_url)]
+Webhook = Annotated[str, web_address("webhook", "verify the signature instead")]
 QueueName = Annotated[str, _name("queue")]
 ToolName = Annotated[str, _name("tool")]
 Milliseconds = Annotated[int, Field(ge=0, le=10**13)]

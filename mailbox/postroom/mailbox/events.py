@@ -45,6 +45,7 @@ class RunWaiting(Event):
     reason: WaitingReason
     wake: int | None = None
     tickets: tuple[Ticket, ...] = ()
+    message: str | None = None
 
 
 class RunRequeued(Event):

@@ -3,8 +3,9 @@
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, ValidationInfo, field_validator, model_validator
 
+from postroom.mailbox.backends import Backend
 from postroom.mailbox.contract import AgentId, Contract, ToolName, parse
 from postroom.mailbox.errors import BodyTooLarge, InvalidInput
 
@@ -45,11 +46,19 @@ class StopCondition(Contract):
     type: Annotated[str, Field(min_length=1, max_length=64)]
 
 
+# What is said of a remote agent; the rest it keeps to itself.
+REMOTE_FIELDS = frozenset({"id", "description", "backend"})
+
+
 class AgentSpec(Contract):
-    """A definition of an agent. Models, tools and plugins are given by the name an app knows them under."""
+    """A definition of an agent. Models, tools and plugins are given by the name an app knows them under.
+
+    An agent with a `backend` is remote: it has a model, tools and all the rest of its own.
+    """
 
     id: AgentId
-    model: Annotated[str, Field(min_length=1, max_length=512)]
+    backend: Backend | None = None
+    model: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(default=None, validate_default=True)
     description: Annotated[str, Field(max_length=4096)] = ""
     instructions: Annotated[str, Field(max_length=MAX_SPEC_BYTES)] = ""
     tools: tuple[ToolName, ...] = Names
@@ -69,8 +78,18 @@ class AgentSpec(Contract):
     output: Settings | None = None
     behaviour: Behaviour = Behaviour()
 
+    @field_validator("model")
+    @classmethod
+    def _has_somebody(cls, model: str | None, info: ValidationInfo) -> str | None:
+        # A backend that is wrong is not there; it has been complained of already.
+        if model is None and "backend" in info.data and info.data["backend"] is None:
+            raise ValueError("name the model of the agent, or the backend of a remote one")
+        return model
+
     @model_validator(mode="after")
     def _fits_together(self) -> "AgentSpec":
+        if self.backend and (ours := [name for name in sorted(type(self).model_fields) if self._says(name)]):
+            raise ValueError(f"a remote agent has no {', '.join(ours)} here; leave that out")
         for what in ("tools", "plugins", "delegates"):
             names = getattr(self, what)
             if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -79,6 +98,11 @@ class AgentSpec(Contract):
             if strangers := sorted(set(getattr(self, what)) - set(self.plugins)):
                 raise ValueError(f"{what} names {strangers[0]!r}, which is no plugin of the agent")
         return self
+
+    def _says(self, name: str) -> bool:
+        """Whether something is said that is not for us to say of a remote agent."""
+        usual = type(self).model_fields[name].get_default(call_default_factory=True)
+        return name not in REMOTE_FIELDS and getattr(self, name) != usual
 
     def written(self) -> str:
         """As it is stored: the same definition is always the same text."""

@@ -11,6 +11,7 @@ from postroom.worker.app import App
 from postroom.worker.cli import main
 from postroom.worker.model.base import Request
 from postroom.worker.model.scripted import ScriptedModel
+from postroom.worker.plan import Plan
 from postroom.worker.replay import Report, replay
 from tests.worker.loop.office import Office, valid
 from tests.worker.replay_app import SCRIPTS, app_of, carried_out
@@ -28,7 +29,7 @@ def _silent(kind: str) -> App:
 
     app = app_of(kind)
     plan = app.registry.plan("clerk")
-    assert plan
+    assert isinstance(plan, Plan)
     assert isinstance(plan.model, ScriptedModel)
     plan.model.script = refuse
     return app
@@ -105,7 +106,7 @@ def test_mail_comes_again_when_it_came(server_url: str) -> None:
     with _office(server_url, "tool") as office:
         run = office.submit()
         plan = office.app.registry.plan("clerk")
-        assert plan
+        assert isinstance(plan, Plan)
         model = plan.model
         assert isinstance(model, ScriptedModel)
         script = SCRIPTS["tool"]

@@ -12,6 +12,7 @@ from postroom.worker.core.delegation import deadline, reason, share
 from postroom.worker.core.stop import MaxCost, RunStats, StopPolicy, TokenBudget, WallClock
 from postroom.worker.model.base import Request
 from postroom.worker.model.scripted import ScriptedModel
+from postroom.worker.plan import Plan
 from tests.worker.fleet import LONG
 from tests.worker.loop.office import POINTS, in_order, text, valid
 from tests.worker.together.town import Town, calling
@@ -73,7 +74,7 @@ def test_the_answer_of_a_child_is_the_result_of_the_call(server_url: str) -> Non
 def test_the_tool_describes_its_agent(server_url: str) -> None:
     with town(server_url, ["Hello."]) as office:
         plan = office.app.registry.plan("clerk")
-        assert plan
+        assert isinstance(plan, Plan)
         (spec,) = plan.specs
         assert (spec.name, spec.parameters["required"]) == ("agent_run_helper", ["prompt"])
         assert spec.description.endswith("Helps.")

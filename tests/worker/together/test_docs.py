@@ -6,12 +6,13 @@ from typing import Any
 
 from postroom.worker.app import App
 from tests.worker.loop.office import text
-from tests.worker.together.town import Town
+from tests.worker.remote.abroad import Abroad
+from tests.worker.remote.agent import RemoteAgent
 
 PAGE = Path(__file__).parents[3] / "docs" / "multi-agent.md"
 
 
-class Example(Town):
+class Example(Abroad):
     """A town as the page speaks of it."""
 
     def __enter__(self) -> Any:
@@ -40,11 +41,12 @@ class Example(Town):
 
 def test_the_examples_run(server_url: str) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
 
     def town(app: App) -> Example:
         return Example(server_url, app)
 
-    known: dict[str, Any] = {"__name__": "docs", "town": town}
-    for block in blocks:
-        exec(compile(block, PAGE.name, "exec"), known)
+    with RemoteAgent() as remote:
+        known: dict[str, Any] = {"__name__": "docs", "town": town, "remote_url": remote.url}
+        for block in blocks:
+            exec(compile(block, PAGE.name, "exec"), known)

@@ -10,6 +10,7 @@ from postroom.mailbox.errors import NotFound
 from postroom.worker import Agent, App, tool
 from postroom.worker.core.tasks import TASKS, addressed
 from postroom.worker.model.scripted import ScriptedModel
+from postroom.worker.plan import Plan
 from postroom.worker.tools.base import Tool
 from postroom.worker.tools.send_message import send_message
 from tests.worker.loop.office import text
@@ -38,7 +39,7 @@ def friend(server_url: str) -> Any:
 
 def scripted(town: Town, *script: Any) -> None:
     plan = town.app.registry.plan("clerk")
-    assert plan
+    assert isinstance(plan, Plan)
     plan.model.script = list(script)  # type: ignore[attr-defined]
 
 

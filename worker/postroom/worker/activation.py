@@ -7,7 +7,7 @@ when this process dies or loses its lease, exactly as the last commit left it.
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from postroom.mailbox.ops import Fields, Op
 from postroom.mailbox.runs import spent
 from postroom.worker import notes
 from postroom.worker.desk import Active, Desk
-from postroom.worker.loop import Finish, Loop, Memory, Plain, Standing, Turn, Wait
+from postroom.worker.loop import Aborting, Finish, Loop, Memory, Plain, Standing, Turn, Wait
 from postroom.worker.pen import Pen
 
 log = logging.getLogger(__name__)
@@ -174,12 +174,13 @@ class Activation:
             self.pen.tell(
                 {"type": "run_start", "agent": self.agent, "worker": self.desk.worker, "attempt": self.attempts}
             )
-        changed = await self._changed()
-        turn = await self._taken(loop.step(self._standing(changed), self.pen))
+        standing = self._standing(await self._changed())
+        turn = await self._taken(loop.step(standing, self.pen))
         if self.active.lost:
             raise FenceLost(f"run {self.owner.run_id}: the lease could not be kept")
         if turn is None:
-            await self._end(Termination(kind=_cancelled_kind(self.active.cancel), code=self.active.cancel))
+            state = await self._aborted(loop, standing)
+            await self._end(Termination(kind=_cancelled_kind(self.active.cancel), code=self.active.cancel), state)
             return False
         said = self._said(turn)
         self.desk.reach("before_commit")
@@ -194,6 +195,14 @@ class Activation:
             await self.pen.send(lock.release(self.owner.thread_id, self.owner.run_id, self.owner.fence, "drain"))
             return False
         return True
+
+    async def _aborted(self, loop: Loop, standing: Standing) -> Mapping[str, Any]:
+        """Stops what the loop has at work elsewhere; whatever comes of that, the run ends."""
+        try:
+            return await loop.abort(standing, self.pen) if isinstance(loop, Aborting) else {}
+        except Exception:
+            log.exception("what run %s has at work elsewhere could not be stopped", self.owner.run_id)
+            return {}
 
     async def _taken(self, stepping: Coroutine[Any, Any, Turn]) -> Turn | None:
         """The turn, or None when it was given up because the run must stop."""
@@ -246,6 +255,8 @@ class Activation:
             batch.thread_fields["usage"] = codec.encode(spent(self.thread_usage))
         if turn.config:
             batch.run_fields["config"] = turn.config
+        if turn.remote:
+            batch.run_fields["remote"] = 1
         if turn.agent:
             batch.run_fields["agent_now"] = turn.agent
             batch.thread_fields["agent"] = turn.agent
@@ -264,8 +275,10 @@ class Activation:
         match turn.then:
             case Finish(termination, result):
                 return commit.finish(self.owner, batch, termination, result)
-            case Wait(reason, wake, tickets):
-                told = {"tickets": [ticket.as_dict() for ticket in tickets]} if tickets else {}
+            case Wait(reason, wake, tickets, message):
+                told: Plain = {"tickets": [ticket.as_dict() for ticket in tickets]} if tickets else {}
+                if message:
+                    told["message"] = message
                 return commit.suspend(self.owner, batch, reason, wake, told)
             case _:
                 return commit.commit(self.owner, batch)
@@ -304,13 +317,15 @@ class Activation:
         self.calls = notes.open_calls(journal, self.asked.message if self.asked else None)
         self.pen.calls = notes.by_id(self.calls)
 
-    async def _end(self, termination: Termination) -> None:
+    async def _end(self, termination: Termination, thread_state: Mapping[str, Any] | None = None) -> None:
         if self.pen.step_open:
             self.pen.tell({"type": "step_end"})
 
         def fill(batch: Batch) -> Op[Arrivals]:
             for message in self.input:
                 batch.say(message)
+            for name, value in (thread_state or {}).items():
+                batch.thread_state[name] = codec.encode(value, batch.limit)
             return commit.finish(self.owner, batch, termination)
 
         await self.pen.write(fill)

@@ -1,7 +1,9 @@
 """The command `agents`: stored definitions listed, shown, put, dropped and restored."""
 
 import argparse
+import asyncio
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,8 @@ from postroom.dispatcher.agents import Listed
 from postroom.dispatcher.answers import client_of, plain, print_line, say
 from postroom.dispatcher.client import Dispatcher
 from postroom.dispatcher.terminal import table
+from postroom.mailbox.backends import A2A
+from postroom.mailbox.cards import read_card
 from postroom.mailbox.contract import parse
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.specs import AgentSpec
@@ -19,12 +23,20 @@ from postroom.worker.app import load
 
 def add(verbs: Any) -> None:
     """Puts the command on the command line."""
-    agents = verbs.add_parser("agents", help="stored agents: list, show, put, drop, restore")
+    agents = verbs.add_parser("agents", help="stored agents: list, show, put, discover, drop, restore")
     agents.add_argument("do", choices=sorted(_DEEDS))
-    agents.add_argument("target", metavar="AGENT|FILE", nargs="?", help="an agent; for put a JSON file, or - for stdin")
+    agents.add_argument(
+        "target",
+        metavar="AGENT|FILE|URL",
+        nargs="?",
+        help="an agent; for put a JSON file, or - for stdin; for discover the address of a remote agent (A2A 1.0)",
+    )
+    agents.add_argument("--id", default="", help="discover: how to call the agent (default: as its card does)")
+    agents.add_argument("--auth-env", metavar="NAME", help="discover: the variable A2A_… with its bearer token")
+    agents.add_argument("--any-host", action="store_true", help="discover: the card may name another host")
     agents.add_argument("--version", type=int, help="show or restore this version")
     agents.add_argument("--expected", type=int, help="put or drop only if this is the present version (0: not stored)")
-    agents.add_argument("--force", action="store_true", help="put whatever the present version is")
+    agents.add_argument("--force", action="store_true", help="put or discover whatever the present version is")
     agents.add_argument("--app", help="put only what this module:app can serve")
     agents.add_argument("--by", default="", help="who does it")
     agents.add_argument("--note", default="", help="why")
@@ -33,7 +45,7 @@ def add(verbs: Any) -> None:
 
 def _agents(given: argparse.Namespace) -> int:
     if given.do != "list" and not given.target:
-        raise InvalidInput(f"agents {given.do} needs {'a file' if given.do == 'put' else 'the name of an agent'}")
+        raise InvalidInput(f"agents {given.do} needs {_NEEDS.get(given.do, 'the name of an agent')}")
     with client_of(given) as client:
         _DEEDS[given.do](given, client)
     return 0
@@ -98,6 +110,29 @@ def _read(place: str) -> tuple[AgentSpec, int]:
     return parse(AgentSpec, data["spec"]), data["version"]
 
 
+def _discover(given: argparse.Namespace, client: Dispatcher) -> None:
+    config = A2A(given.target, auth_env=given.auth_env, any_host=given.any_host)
+    card = asyncio.run(_card(config))
+    done = client.put_card(config, card, agent=given.id, force=given.force, by=given.by, note=given.note)
+    say(given, done, f"{done.outcome} {done.agent} as version {done.version}")
+
+
+async def _card(config: A2A) -> Any:
+    """The card that lies at an address, found out to be one."""
+    from postroom.worker.model.http import Http
+    from postroom.worker.remote.peer import Peer
+
+    http = Http()
+    try:
+        # Cards are mostly public; the token may be known to the workers alone.
+        shown = config if (config.auth_env or "") in os.environ else config.model_copy(update={"auth_env": None})
+        body = await Peer(config.url, shown, http, os.environ).fetch()
+    finally:
+        await http.close()
+    read_card(config.url, body, config.any_host)
+    return json.loads(body)
+
+
 def _drop(given: argparse.Namespace, client: Dispatcher) -> None:
     number = client.drop_agent(given.target, expected=given.expected)
     say(given, {"agent": given.target, "dropped": number}, f"dropped {given.target}, which was at version {number}")
@@ -114,6 +149,8 @@ _DEEDS: dict[str, Callable[[argparse.Namespace, Dispatcher], None]] = {
     "list": _list,
     "show": _show,
     "put": _put,
+    "discover": _discover,
     "drop": _drop,
     "restore": _restore,
 }
+_NEEDS = {"put": "a file", "discover": "the address of a remote agent"}

@@ -15,9 +15,8 @@ from postroom.worker.catalogue import Catalogue
 from postroom.worker.function_loop import FunctionLoop
 from postroom.worker.loop import Loop
 from postroom.worker.model.base import Model
-from postroom.worker.plan import Plan
 from postroom.worker.plugins.base import Plugin
-from postroom.worker.registry import Registry
+from postroom.worker.registry import Registry, Served
 from postroom.worker.tools.base import Tool
 from postroom.worker.tools.tasks import FUNCTION
 
@@ -49,8 +48,8 @@ class App:
             raise InvalidInput("this app cannot be built: " + "; ".join(problems))
         self.registry.replace(plans)
 
-    def _plans(self, agents: Sequence[Agent], problems: list[str]) -> dict[str, Plan]:
-        plans: dict[str, Plan] = {}
+    def _plans(self, agents: Sequence[Agent], problems: list[str]) -> dict[str, Served]:
+        plans: dict[str, Served] = {}
         names: set[str] = set()
         self.catalogue.described |= {agent.id: agent.description for agent in agents}
         for agent in agents:
@@ -61,7 +60,7 @@ class App:
             if agent.id in names:
                 problems.append(f"agent {agent.id!r} is defined twice")
             names.add(agent.id)
-            if agent.loop:
+            if agent.loop and agent.backend is None:
                 self.loops[agent.id] = agent.loop
             elif plan := self.catalogue.plan(agent, problems):
                 plans[agent.id] = plan
@@ -77,7 +76,7 @@ class App:
             raise InvalidInput("these agents cannot be served: " + "; ".join(problems))
         return self.registry.replace(plans)
 
-    def resolve(self, spec: AgentSpec, known: Collection[str]) -> Plan:
+    def resolve(self, spec: AgentSpec, known: Collection[str]) -> Served:
         """The plan of a stored definition, or one error with all that is wrong; `known` are the agents there are."""
         agent = agent_of(spec)
         problems = _strangers(agent, known)

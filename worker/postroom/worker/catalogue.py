@@ -1,13 +1,18 @@
 """What an app has to offer by name, and how an agent that uses it becomes a plan."""
 
+import os
 from collections.abc import Mapping, Sequence
 
+from postroom.mailbox.backends import A2A
 from postroom.mailbox.errors import PostroomError
 from postroom.worker.agent import Agent
 from postroom.worker.model.base import Model
-from postroom.worker.model.resolve import resolve
-from postroom.worker.plan import Draft, Plan
+from postroom.worker.model.resolve import default, resolve
+from postroom.worker.plan import Draft
 from postroom.worker.plugins.base import Plugin
+from postroom.worker.registry import Served
+from postroom.worker.remote.attending import RemotePlan, fingerprint
+from postroom.worker.remote.peer import Peer
 from postroom.worker.tools.base import Tool
 from postroom.worker.tools.children import Nursery
 from postroom.worker.tools.delegate import delegate
@@ -46,10 +51,12 @@ class Catalogue:
             if self.plugins.setdefault(plugin.id, plugin) is not plugin:
                 problems.append(f"plugin {plugin.id!r} is defined twice")
 
-    def plan(self, agent: Agent, problems: list[str]) -> Plan | None:
+    def plan(self, agent: Agent, problems: list[str]) -> Served | None:
         """The plan of an agent, or None and what is wrong with it."""
+        if agent.backend:
+            return self._remote(agent, agent.backend, problems)
         if agent.model is None:
-            problems.append(f"agent {agent.id!r} has neither a model nor a loop")
+            problems.append(f"agent {agent.id!r} has neither a model nor a loop nor a backend")
             return None
         model = self._model(agent, agent.model, problems)
         named = agent.compaction.summary_model if agent.compaction else None
@@ -76,6 +83,12 @@ class Catalogue:
         plan = draft.plan()
         problems += draft.problems
         return None if draft.problems else plan
+
+    def _remote(self, agent: Agent, config: A2A, problems: list[str]) -> RemotePlan | None:
+        if ours := agent.out_of_place():
+            problems.append(f"agent {agent.id!r} is remote and has no {', '.join(ours)} here; leave that out")
+            return None
+        return RemotePlan(agent, Peer(agent.id, config, default().http, os.environ), fingerprint(agent))
 
     def _model(self, agent: Agent, wanted: Model | str, problems: list[str]) -> Model | None:
         given = self.models.get(wanted, wanted) if isinstance(wanted, str) else wanted

@@ -6,7 +6,7 @@ A turn is what one commit writes. A step is one turn, or several when it has too
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from postroom.mailbox.contracts import Termination, Ticket, Usage
 from postroom.mailbox.errands import Errand
@@ -103,11 +103,12 @@ class Continue:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The run waits for somebody or something and gives its worker back."""
+    """The run waits for somebody or something and gives its worker back; `message` is what somebody is asked."""
 
     reason: WaitingReason
     wake: int | None = None
     tickets: tuple[Ticket, ...] = ()
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,8 @@ class Turn:
     A turn that `folds` stores what had arrived; while calls are open that must wait, since nothing may stand between a
     call and its result. `calls` are those still open afterwards. State is given as the values that changed. `errands`
     are owed to other threads with the commit itself; `closed` are children that the run has heard the last of;
-    `effects` are carried out once the commit is through.
+    `effects` are carried out once the commit is through. From a turn that says `remote` on, the run has something at
+    work elsewhere that only a worker can stop.
     """
 
     messages: tuple[Plain, ...] = ()
@@ -145,6 +147,7 @@ class Turn:
     closed: tuple[str, ...] = ()
     effects: tuple[Callable[[], Awaitable[None]], ...] = ()
     memory: "Memory | None" = None
+    remote: bool = False
 
 
 class Loop(Protocol):
@@ -152,4 +155,13 @@ class Loop(Protocol):
 
     async def step(self, standing: Standing, pen: Pen) -> Turn:
         """One turn; it may be cancelled at any await, and is then not committed."""
+        ...
+
+
+@runtime_checkable
+class Aborting(Protocol):
+    """A loop that may have something at work elsewhere."""
+
+    async def abort(self, standing: Standing, pen: Pen) -> Mapping[str, Any]:
+        """The run is stopped and takes no other turn: stops what works for it; the thread's state that changes."""
         ...

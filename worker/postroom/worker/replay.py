@@ -30,6 +30,7 @@ from postroom.worker.model.base import Limits, Part, Request
 from postroom.worker.model.errors import RequestRejected
 from postroom.worker.plan import Plan
 from postroom.worker.recording import Expiry, Plain, Recording
+from postroom.worker.remote.attending import RemotePlan
 from postroom.worker.stored import StoredAgents
 from postroom.worker.tools.base import Retry, Tool, ToolContext
 
@@ -89,6 +90,8 @@ async def _recorded(dispatcher: AsyncDispatcher, run_id: str) -> Recording:
 def _check(app: App, run: RunRecord, config: str) -> None:
     if not isinstance(app.loop(run.agent, config, begun=True), AgentLoop):
         raise InvalidInput(f"run {run.run_id} was served as {run.agent!r}, which is no agent with a model in this app")
+    if isinstance(app.registry.plan(run.agent, config), RemotePlan):
+        raise InvalidInput(f"run {run.run_id} was served by a remote agent, {run.agent!r}; it cannot be replayed here")
 
 
 class _Replay:
@@ -245,7 +248,7 @@ class _RecordedPlans:
     async def find(self, agent: str, pinned: str = "") -> Plan | None:
         """The plan of an agent as of the run, once made the same one ever after."""
         plan = await self.app.registry.find(agent, self.config)
-        if plan is None:
+        if not isinstance(plan, Plan):
             return None
         self.filtered = self.filtered or bool(plan.reply_filters)
         if id(plan) not in self._made:

@@ -16,7 +16,7 @@ from postroom.mailbox.errors import AgentNotStored, PostroomError
 from postroom.mailbox.group import Group
 from postroom.mailbox.specs import read_spec
 from postroom.worker.core.errors import AgentRefused
-from postroom.worker.plan import Plan
+from postroom.worker.registry import Served
 
 if TYPE_CHECKING:
     from postroom.worker.app import App
@@ -42,7 +42,7 @@ class StoredAgents:
         self.seen = 0
         self.refused: dict[str, Refusal] = {}
         self._versions: dict[int, Version] = {}
-        self._serving: dict[str, Plan] = {}
+        self._serving: dict[str, Served] = {}
         self._looking = asyncio.Lock()
         app.registry.source = self.fetch
 
@@ -70,6 +70,7 @@ class StoredAgents:
 
     def _resolve(self, present: dict[str, int]) -> None:
         known = {*self.app.own, *present}
+        self.app.catalogue.described |= {each.agent: _description(each) for each in self._versions.values()}
         before, serving, refused = self._serving, {}, {}
         for agent, number in present.items():
             plan = before.get(agent)
@@ -85,7 +86,7 @@ class StoredAgents:
         reasons = {agent: refusal.reason for agent, refusal in refused.items() if agent not in serving}
         self.app.registry.store(serving, reasons)
 
-    def _plan(self, version: Version, known: set[str]) -> Plan:
+    def _plan(self, version: Version, known: set[str]) -> Served:
         try:
             plan = self.app.resolve(read_spec(version.spec), known)
         except PostroomError as error:
@@ -103,7 +104,7 @@ class StoredAgents:
             log.error("version %d of agent %s cannot be served here: %s", version.number, version.agent, reason)
         return refusal
 
-    async def fetch(self, number: int) -> Plan | None:
+    async def fetch(self, number: int) -> Served | None:
         """A version that some run began with, None if it is gone; one that cannot be served here is an error."""
         try:
             version = await self.group.run(agents.version(number))
@@ -121,6 +122,14 @@ class StoredAgents:
         """What the worker's sign of life says of them."""
         told = {agent: {"version": each.version, "reason": each.reason} for agent, each in sorted(self.refused.items())}
         return {"agents": self.seen, "refused": json.dumps(told, ensure_ascii=False) if told else ""}
+
+
+def _description(version: Version) -> str:
+    """What whoever may delegate to the agent is told of it."""
+    try:
+        return read_spec(version.spec).description
+    except PostroomError:
+        return ""
 
 
 def _values(outcomes: list[Any]) -> list[Any]:

@@ -55,10 +55,10 @@ end
 
 -- A running run without a live lock has lost its worker: it goes on elsewhere, unless it was to stop or died too often.
 local function take_back(run)
-  local record = read(run_key_of(run), 'attempts', 'cancel', 'worker')
+  local record = read(run_key_of(run), 'attempts', 'cancel', 'worker', 'remote')
   redis.call('DEL', lock_key)
   stirred = true
-  if record.cancel ~= '' then
+  if record.cancel ~= '' and record.remote == '' then
     end_cancelled(run, record.cancel)
     return ''
   end

@@ -4,14 +4,14 @@
 local run, fence, reason, charge, start_at, max_attempts = take(), take(), take(), take() == 'charge', take(), take()
 local run_key = run_key_of(run)
 local thread = read(thread_key, 'open', 'fence')
-local record = read(run_key, 'status', 'fence', 'attempts', 'cancel', 'released')
+local record = read(run_key, 'status', 'fence', 'attempts', 'cancel', 'released', 'remote')
 if record.released == fence then return {'again', false} end
 if thread.open ~= run or thread.fence ~= fence or record.status ~= 'running' then
   return refuse_fenced(run, record.status, thread.fence, fence)
 end
 redis.call('HSET', run_key, 'released', fence)
 redis.call('DEL', lock_key)
-if record.cancel ~= '' then
+if record.cancel ~= '' and record.remote == '' then
   end_cancelled(run, record.cancel)
   return {'done', hand_over() or false}
 end

@@ -11,7 +11,11 @@ LoopError
 ├── EmptyReply                a model that says nothing, however often it is asked
 ├── OutputInvalid             a final answer of the wrong shape, however often it is repaired
 ├── AgentMissing              a handoff to an agent nobody knows
-└── AgentRefused              a stored definition this worker cannot serve; another one may
+├── AgentRefused              a stored definition this worker cannot serve; another one may
+├── CapabilityMismatch        a run that asks for what its backend does not have
+├── NothingToSay              a run without a word for the remote agent that serves it
+├── RemoteUnavailable         a remote agent that does not answer for now
+└── RemoteRefused             a remote agent that refuses what it is asked
 """
 
 from postroom.mailbox.errors import PostroomError
@@ -88,3 +92,28 @@ class AgentRefused(LoopError):
 
     code = "agent_refused"
     retryable = True
+
+
+class CapabilityMismatch(LoopError):
+    """A run that asks for what its backend does not have."""
+
+    code = "capability_mismatch"
+
+
+class NothingToSay(LoopError):
+    """A run without a word for the remote agent that serves it."""
+
+    code = "nothing_to_say"
+
+
+class RemoteUnavailable(LoopError):
+    """A remote agent that does not answer for now."""
+
+    code = "remote_unavailable"
+    retryable = True
+
+
+class RemoteRefused(LoopError):
+    """A remote agent that refuses what it is asked."""
+
+    code = "remote_refused"

@@ -61,6 +61,7 @@ class Post:
     url: str
     body: bytes = field(repr=False)
     headers: dict[str, str] = field(repr=False)
+    method: str = "POST"
 
 
 class Answer:
@@ -91,15 +92,15 @@ class Answer:
         except httpx.HTTPError as error:
             raise _named(self._model, error, begun=True) from None
 
-    async def whole(self) -> bytes:
+    async def whole(self, most: int = MOST_BYTES) -> bytes:
         """The rest of it, at most as much as is reasonable."""
         pieces: list[bytes] = []
         size = 0
         while (piece := await self.read(spoken=False)) is not None:
             pieces.append(piece)
             size += len(piece)
-            if size > MOST_BYTES:
-                raise ProviderFailed(f"{self._model}: the answer has more than {MOST_BYTES} bytes")
+            if size > most:
+                raise ProviderFailed(f"{self._model}: the answer has more than {most} bytes")
         return b"".join(pieces)
 
     async def drain(self) -> None:
@@ -148,7 +149,9 @@ class Http:
         began = asyncio.get_running_loop().time()
         waits = httpx.Timeout(None, connect=times.connect)
         try:
-            request = client.build_request("POST", post.url, content=post.body, headers=post.headers, timeout=waits)
+            request = client.build_request(
+                post.method, post.url, content=post.body, headers=post.headers, timeout=waits
+            )
             async with asyncio.timeout_at(began + min(times.first_token, times.total)):
                 response = await client.send(request, stream=True)
         except TimeoutError:

@@ -58,7 +58,7 @@ class Models:
         settings = settings or Settings.from_env(self._environ)
         self._catalog = read(settings.models) if catalog is None else catalog
         self._times = Timeouts.of(settings)
-        self._http = Http(settings.model_http2)
+        self.http = Http(settings.model_http2)
         self.gate = Gate()
         self._known: dict[str, Model] = {}
 
@@ -71,7 +71,7 @@ class Models:
     async def close(self) -> None:
         """Closes the connections to providers, and the way to the fleet."""
         self.gate.group = None
-        await self._http.close()
+        await self.http.close()
 
     def _make(self, name: str, within: tuple[str, ...]) -> Model:
         if name in within:
@@ -100,7 +100,7 @@ class Models:
         card = Card(_shown(name), upstream, limits, thinks, provider.plain)
         needed = provider.key_needed or spec.key is not None
         address = Address(base, spec.key or provider.key, needed, self._environ)
-        model: Model = ProviderModel(card, provider.wire(), address, self._http, self._times, spec.streaming)
+        model: Model = ProviderModel(card, provider.wire(), address, self.http, self._times, spec.streaming)
         if spec.requests_per_minute or spec.tokens_per_minute:
             model = Limited(model, self.gate, spec.requests_per_minute, spec.tokens_per_minute)
         return Retrying(Breaker(model), self._catalog.retry)

@@ -12,7 +12,7 @@ end
 
 local OF_THREAD = {open = true, fence = true, mail = true, seq = true, mark = true}
 local OF_RUN = {status = true, worker = true, activation = true, start_at = true, deadline = true, started = true,
-  commits = true}
+  commits = true, cancel = true}
 
 -- What was never written need not be asked for.
 local function unless(missing, ...) return missing and {} or redis.call(...) end
@@ -25,7 +25,7 @@ local function claim_run(run, worker, lease, activation)
   -- Made whole, for a table that grows costs three times as much.
   local thread_fields, thread = read_all(thread_key, OF_THREAD, {open = '', fence = nil, mail = nil, seq = nil, mark = nil})
   local run_fields, record = read_all(run_key, OF_RUN, {status = nil, worker = nil, activation = nil, start_at = nil,
-    deadline = nil, started = nil, commits = nil})
+    deadline = nil, started = nil, commits = nil, cancel = nil})
   local open = thread.open
   local again = record.status == 'running' and open == run and activation ~= '' and
     record.activation == activation and record.worker == worker
@@ -35,7 +35,8 @@ local function claim_run(run, worker, lease, activation)
   if open ~= '' and open ~= run then return nil, 'waits for run ' .. open end
   if open == '' and redis.call('ZRANGE', lane_key, 0, 0)[1] ~= run then return nil, 'is not at the head' end
   if (tonumber(record.start_at) or 0) > now then return nil, 'is not due before ' .. record.start_at end
-  if (tonumber(record.deadline) or now + 1) <= now then return nil, 'has passed its deadline' end
+  -- One that is to be stopped by a worker gets one, however late it is.
+  if (tonumber(record.deadline) or now + 1) <= now and not record.cancel then return nil, 'has passed its deadline' end
 
   -- Never a number that was given out before, not even by a server that has forgotten it since (docs/adr/0004).
   local fence = again and thread.fence or text(math.max((tonumber(thread.fence) or 0) + 1, now))

@@ -220,16 +220,24 @@ local function keep_thread_alive()
   redis.call('PERSIST', base .. 'outbox')
 end
 
--- Asks a run to end: a live worker is told and does it, otherwise it is done here. True when it has ended.
+-- Asks a run to end: a live worker is told and does it, otherwise it is done here. What works for it on a machine that
+-- is not ours (`remote`) only a worker can stop, so such a run gets one for that. True when it has ended.
 local function stop(run, code)
   local lock = read_lock()
-  if redis.call('HGET', run_key_of(run), 'status') == 'running' and alive(lock) then
-    if redis.call('HSETNX', run_key_of(run), 'cancel', code) == 1 then
-      emit(run, 'type', 'cancel_requested', 'reason', code)
-    end
-    tell(lock, 'cancel')
-    return false
+  local record = read(run_key_of(run), 'status', 'remote', 'attempts')
+  local held = record.status == 'running' and alive(lock)
+  if not held and record.remote == '' then
+    end_cancelled(run, code)
+    return true
   end
-  end_cancelled(run, code)
-  return true
+  if redis.call('HSETNX', run_key_of(run), 'cancel', code) == 1 then
+    emit(run, 'type', 'cancel_requested', 'reason', code)
+  end
+  if held then
+    tell(lock, 'cancel')
+  elseif record.status ~= 'queued' then
+    requeue(run, 'cancel', record.attempts)
+    ring(run)
+  end
+  return false
 end
