@@ -1,7 +1,8 @@
 """The one hand that writes for an activation: its commits leave one after the other, each with the next number.
 
-Events told while a turn is under way are gathered and leave with the next commit, or after 30 ms if that is sooner, so
-that a follower sees words come in and nobody awaits anything per word.
+Events told while a turn is under way are gathered and leave with the next commit, or by themselves if that is not soon:
+the first words of an answer at once, those that follow after 30 ms, other news after 250. So a follower sees words come
+in, and nobody awaits anything per word.
 """
 
 import asyncio
@@ -55,6 +56,7 @@ class Pen:
         self._writing = asyncio.Lock()
         self._timer: asyncio.Handle | None = None
         self._urgent = False
+        self._silent = True
         self._pause = GATHER_S
         self._background: set[asyncio.Task[None]] = set()
 
@@ -67,6 +69,7 @@ class Pen:
         """Shows an event; the start and the end of a step are remembered, so that each start gets one end."""
         if event["type"] == "step_start":
             self.step_open = True
+            self._silent = True
         elif event["type"] == "step_end":
             self.step_open = False
         if not self._joined(event):
@@ -75,8 +78,13 @@ class Pen:
         if self._timer is None or (words and not self._urgent):
             self._forget_timer()
             self._urgent = words
-            wait = self._pause if words else NEWS_S
+            wait = self._wait_for_words() if words else NEWS_S
             self._timer = asyncio.get_running_loop().call_later(wait, self._gathered)
+
+    def _wait_for_words(self) -> float:
+        """The first words of an answer are what somebody sits and waits for; those that follow are gathered."""
+        first, self._silent = self._silent, False
+        return 0 if first else self._pause
 
     def _forget_timer(self) -> None:
         if self._timer:
