@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from postroom.mailbox import fleet, lane, lock, ops, records
+from postroom.mailbox import fleet, keys, lane, lock, ops, records
 from postroom.mailbox.connect import connect
 from postroom.mailbox.contracts import RunRequest, message
 from postroom.mailbox.ids import new_id
@@ -95,7 +95,7 @@ def test_a_doorbell_for_a_run_that_needs_no_worker_comes_without_a_claim(plain: 
     thread, run = submitted(plain, queue)
     ops.run(plain, lane.cancel(thread, run))
     (bell,) = take(plain, [queue], 4)
-    assert bell.ours
+    assert bell.opened
     assert bell.claim is None
 
 
@@ -129,3 +129,17 @@ def test_a_take_that_comes_late_gives_nothing_to_a_worker_that_has_gone_silent(p
     ops.run_all(plain, fleet.beat(worker, {"pid": 1, "queues": queue}, 60_000))
     assert [bell.owner and bell.owner.run_id for bell in ops.run(plain, late)] == [run]
     ops.run_all(plain, fleet.leave(worker))
+
+
+def test_long_threads_are_not_all_brought_along_at_once(plain: Any) -> None:
+    queue = f"q-{uuid.uuid4().hex}"
+    for _ in range(4):
+        thread, run = submitted(plain, queue)
+        plain.hset(keys.thread(thread), "seq", 300)
+        for seq in range(1, 301):
+            plain.xadd(keys.log(thread), {"role": "user", "step": 0, "text": "x"}, f"{seq}-0")
+    taken = take(plain, [queue], 4)
+    assert [bool(bell.claim) for bell in taken] == [True, True, False, False]
+    assert not any(bell.opened for bell in taken[2:])
+    name, thread, run = taken[2].call()
+    assert ops.run(plain, records.get_run(thread, run)).status == "queued", f"{name} asks for it by itself"

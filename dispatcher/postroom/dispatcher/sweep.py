@@ -3,7 +3,8 @@
 1. be the one sweeper (a lease on a key; whoever holds it looks, the others stand by)
 2. look at every thread that is due: take back, start, wake, expire, ring again; carry out errands that are left
 3. bury workers that have gone silent: the doorbells they had taken go back to their queues
-4. now and then drop expired names from the listings, and what is left of doorbells that nobody answered
+4. now and then drop expired names from the listings, what is left of doorbells that nobody answered, and the functions
+   of versions that are long out of use
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from redis.exceptions import RedisError
 from postroom.dispatcher.doorbells import drop_abandoned, put_back_all
 from postroom.dispatcher.driving import drive
 from postroom.dispatcher.errands import carry_out
-from postroom.mailbox import fleet, keys, watch
+from postroom.mailbox import fleet, keys, libraries, watch
 from postroom.mailbox.connect import LOST_CONNECTION
 from postroom.mailbox.group import Group
 from postroom.mailbox.ops import Op
@@ -91,7 +92,7 @@ class Sweeper:
         return len(threads)
 
     async def tidy(self, now: int) -> None:
-        """Drops what has expired from the listings, and the doorbells nobody will answer."""
+        """Drops what has expired from the listings, doorbells nobody will answer, functions nobody calls."""
         for listing, kept in (
             (keys.RUNS, self.settings.run_retention_ms),
             (keys.DEAD, self.settings.run_retention_ms),
@@ -101,6 +102,9 @@ class Sweeper:
         ):
             await self.group.run(watch.tidy(listing, now - kept, now))
         await drop_abandoned(self.group, now)
+        await self.group.run(libraries.in_use(now))
+        for name in await self.group.run(libraries.outdated(now)):
+            await self.group.run_all(libraries.forget(name))
 
     async def bury(self) -> None:
         """Takes workers off the list that have gone silent, and puts back what they had not come to answer."""

@@ -19,13 +19,16 @@ from postroom.mailbox.ops import Op, transition
 
 @dataclass(frozen=True, slots=True)
 class Bell:
-    """A doorbell this worker has taken; one of `ours` comes with the claim to its run, if there was any need."""
+    """A doorbell this worker has taken; an `opened` one comes with the claim to its run, if there was any need.
+
+    Others must be looked into: what RQ wrote, what is nobody's, what was too much to bring along at once.
+    """
 
     job: str
     execution: str
     queue: str
     data: bytes
-    ours: bool = False
+    opened: bool = False
     owner: Owner | None = None
     claim: lock.Claim | None = None
 

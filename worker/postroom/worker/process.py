@@ -223,7 +223,7 @@ class Worker:
         try:
             if bell.owner and bell.claim:
                 await serve(self.desk, bell.owner, bell.claim, asked_at)
-            elif not bell.ours:
+            elif not bell.opened:
                 name, thread_id, run_id = bell.call()
                 await HANDLERS[name](self.desk, thread_id, run_id)
         except (InvalidInput, KeyError) as error:

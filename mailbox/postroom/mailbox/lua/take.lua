@@ -3,12 +3,15 @@
 -- to an earlier call was lost: then what that one took, if anything, is given once more; how long the worker's record must
 -- have left, or "": a call that comes long after it was sent must not give anything to a worker that died meanwhile. A
 -- job whose hash is gone is passed over. Returns a list of {job, execution, queue, data}, followed by thread, run and
--- claim where there is one.
+-- claim where there is one; by thread and run alone where there is nothing to do.
 local wanted, worker, lease, batch, again, left = tonumber(take()), take(), take(), take(), take() == 'again', take()
 if left ~= '' and redis.call('PTTL', 'postroom:worker:' .. worker) < tonumber(left) then return {} end
 local at, seconds = iso(now), string.format('%.3f', now / 1000)
 local abandoned = text(math.floor(now / 1000) + ABANDONED_AFTER)
 local taken = {}
+-- Messages that claims may bring along. A call that brought dozens of long threads would keep everybody waiting, so the
+-- doorbells that follow come without a claim, and their worker asks for each by itself.
+local room = 500
 
 -- Thread and run that a doorbell of ours names; nothing for what RQ wrote and packed, and for jobs of others.
 local function rings_for(data)
@@ -21,12 +24,14 @@ end
 -- A doorbell as it is handed out.
 local function hand_out(job, execution, queue, data)
   local bell = {job, execution, queue, data}
-  local thread, run = rings_for(data)
-  if type(thread) == 'string' and type(run) == 'string' then
-    open_thread('postroom:{' .. thread .. '}:thread')
-    bell[5], bell[6], bell[7] = thread, run, claim_run(run, worker, lease, execution)
-  end
   taken[#taken + 1] = bell
+  if room <= 0 then return end
+  local thread, run = rings_for(data)
+  if type(thread) ~= 'string' or type(run) ~= 'string' then return end
+  open_thread('postroom:{' .. thread .. '}:thread')
+  local claim = claim_run(run, worker, lease, execution)
+  bell[5], bell[6], bell[7] = thread, run, claim
+  if claim then room = room - #claim[#claim] end
 end
 
 -- Registers a job as started; false when its hash is gone.
