@@ -30,7 +30,13 @@ class Bell:
     data: bytes
     opened: bool = False
     owner: Owner | None = None
-    claim: lock.Claim | None = None
+    # As the server told it. It is read by whoever serves the run: one that cannot be read must not spoil the others.
+    claimed: Any = None
+
+    @property
+    def claim(self) -> lock.Claim | None:
+        """The claim to its run."""
+        return lock.read_claim(self.claimed) if self.claimed else None
 
     @property
     def entry(self) -> str:
@@ -98,9 +104,13 @@ def take(
 def _bell(
     job: bytes, execution: bytes, queue: bytes, data: bytes, thread: bytes = b"", run: bytes = b"", claimed: Any = None
 ) -> Bell:
-    claim = lock.read_claim(claimed) if claimed else None
-    owner = Owner(thread.decode(), run.decode(), claim.fence) if claim else None
-    return Bell(job.decode(), execution.decode(), queue.decode(), data, bool(thread), owner, claim)
+    owner = Owner(_text(thread), _text(run), int(claimed[0])) if claimed else None
+    return Bell(_text(job), _text(execution), _text(queue), data, bool(thread), owner, claimed)
+
+
+def _text(name: bytes) -> str:
+    """A name somebody put into Redis; an odd one is nobody's, which is found out when it is used."""
+    return name.decode("utf-8", "replace")
 
 
 def answered(bells: Sequence[Bell], worker: str) -> Op[int]:

@@ -221,8 +221,8 @@ class Worker:
 
     async def _answer(self, bell: Bell, asked_at: float) -> None:
         try:
-            if bell.owner and bell.claim:
-                await serve(self.desk, bell.owner, bell.claim, asked_at)
+            if bell.owner and (claim := bell.claim):
+                await serve(self.desk, bell.owner, claim, asked_at)
             elif not bell.opened:
                 name, thread_id, run_id = bell.call()
                 await HANDLERS[name](self.desk, thread_id, run_id)
