@@ -143,3 +143,39 @@ def test_long_threads_are_not_all_brought_along_at_once(plain: Any) -> None:
     assert not any(bell.opened for bell in taken[2:])
     name, thread, run = taken[2].call()
     assert ops.run(plain, records.get_run(thread, run)).status == "queued", f"{name} asks for it by itself"
+
+
+def lengthen(client: Any, thread: str, messages: int) -> None:
+    client.hset(keys.thread(thread), "seq", messages)
+    for seq in range(1, messages + 1):
+        client.xadd(keys.log(thread), {"role": "user", "step": 0, "text": "x"}, f"{seq}-0")
+
+
+def test_what_was_claimed_is_given_again_however_long_its_thread_is(plain: Any) -> None:
+    queue, batch = f"q-{uuid.uuid4().hex}", new_id()
+    # The registry tells them by name, not in the order in which they were taken.
+    for name in ("b", "c", "a"):
+        run, thread = f"{name}{uuid.uuid4().hex}", uuid.uuid4().hex
+        request = RunRequest(run_id=run, thread_id=thread, agent="a", queue=queue, messages=(message("user", "x"),))
+        ops.run(plain, lane.submit(request, Settings()))
+        lengthen(plain, thread, 300)
+    first = ops.run(plain, bells.take([queue], 3, "w", LEASE, batch))
+    assert [bool(bell.claim) for bell in first] == [True, True, False]
+    again = ops.run(plain, bells.take([queue], 0, "w", LEASE, batch, again=True))
+    owners = {bell.entry: bell.owner for bell in again}
+    for bell in first[:2]:
+        assert owners[bell.entry] == bell.owner, "nobody else can have it, so it must be told"
+
+
+@pytest.mark.parametrize("broken", ["its run", "its job"])
+def test_a_doorbell_that_breaks_the_take_takes_no_other_along(plain: Any, broken: str) -> None:
+    queue = f"q-{uuid.uuid4().hex}"
+    _, good = submitted(plain, queue)
+    thread, run = submitted(plain, queue)
+    job = f"{run}-1"
+    plain.delete(keys.run(thread, run) if broken == "its run" else f"rq:job:{job}")
+    plain.set(keys.run(thread, run) if broken == "its run" else f"rq:job:{job}", "something else")
+    _, other = submitted(plain, queue)
+    taken = take(plain, [queue], 4)
+    assert [bell.owner.run_id for bell in taken if bell.owner] == [good, other]
+    assert plain.zcard(f"rq:wip:{queue}") == len(taken)

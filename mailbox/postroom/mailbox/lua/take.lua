@@ -10,8 +10,9 @@ local at, seconds = iso(now), string.format('%.3f', now / 1000)
 local abandoned = text(math.floor(now / 1000) + ABANDONED_AFTER)
 local taken = {}
 -- Messages that claims may bring along. A call that brought dozens of long threads would keep everybody waiting, so the
--- doorbells that follow come without a claim, and their worker asks for each by itself.
-local room = 500
+-- doorbells that follow come without a claim, and their worker asks for each by itself. What was claimed before is told
+-- again whatever it brings: asked for by itself it would be refused, for it is running.
+local room = again and math.huge or 500
 
 -- Thread and run that a doorbell of ours names; nothing for what RQ wrote and packed, and for jobs of others.
 local function rings_for(data)
@@ -29,16 +30,18 @@ local function hand_out(job, execution, queue, data)
   local thread, run = rings_for(data)
   if type(thread) ~= 'string' or type(run) ~= 'string' then return end
   open_thread('postroom:{' .. thread .. '}:thread')
-  local claim = claim_run(run, worker, lease, execution)
+  -- The others are out of their queue already, so one whose record is broken must not end the call.
+  local well, claim = pcall(claim_run, run, worker, lease, execution)
+  if not well then return end
   bell[5], bell[6], bell[7] = thread, run, claim
   if claim then room = room - #claim[#claim] end
 end
 
--- Registers a job as started; false when its hash is gone.
+-- Registers a job as started; false when its hash is gone, or something else stands in its place.
 local function start(job, queue)
   local job_key = 'rq:job:' .. job
-  local data = redis.call('HGET', job_key, 'data')
-  if not data then return false end
+  local data = redis.pcall('HGET', job_key, 'data')
+  if type(data) ~= 'string' then return false end
   local execution = batch .. #taken
   local entry = job .. ':' .. execution
   redis.call('HSET', job_key, 'status', 'started', 'started_at', at, 'last_heartbeat', at, 'worker_name', worker)
