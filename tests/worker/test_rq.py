@@ -19,7 +19,7 @@ from rq.serializers import JSONSerializer
 from rq.worker import Worker as RqWorker
 
 from postroom.dispatcher import Dispatcher, functions
-from postroom.mailbox import ops
+from postroom.mailbox import keys, ops
 from postroom.mailbox.connect import connect
 from postroom.mailbox.scripts import JOB
 from tests.waiting import until
@@ -196,3 +196,46 @@ def test_the_functions_are_what_the_documentation_says(plain: Any, client: Dispa
     record = client.get_run(outcome[1].decode())
     assert record.webhook == URL
     assert record.request["messages"][0]["content"][0] == {"type": "text", "text": "hello"}
+
+
+@pytest.mark.parametrize(
+    ("thread", "words"),
+    [
+        (b"\xff", [b"echo", b"x"]),
+        (b"t" * 257, [b"echo", b"x"]),
+        (b"a\xc2\x85b", [b"echo", b"x"]),
+        (b"a\xe2\x80\xa8b", [b"echo", b"x"]),
+        (b"a\xed\xa0\x80b", [b"echo", b"x"]),
+        (b"fine", [b"echo", b"caf\xe9"]),
+        (b"fine", [b"echo", b"x", b"tenant", b"caf\xe9"]),
+        (b"fine", [b"echo", b"x", b"key", b"k{1}"]),
+        (b"fine", [b"echo", b"x", b"priority", b"nan"]),
+        (b"fine", [b"echo", b"x", b"deadline", b"nan"]),
+        (b"fine", [b"echo", b"x", b"start_at", b"inf"]),
+        (b"fine", [b"echo", b"x", b"start_at", b"0x10"]),
+        (b"fine", [b"e" * 129, b"x"]),
+    ],
+)
+def test_what_the_client_would_refuse_the_function_refuses(
+    plain: Any, client: Dispatcher, thread: bytes, words: list[bytes]
+) -> None:
+    ops.run(plain, functions.install(client.settings))
+    run = f"r-{uuid.uuid4().hex}"
+    thread = thread if thread != b"fine" else uuid.uuid4().hex.encode()
+    with pytest.raises(ResponseError, match=r"^(?!.*script)"):
+        plain.execute_command(
+            "FCALL", "postroom_submit", 1, b"postroom:{%b}:thread" % thread, *words, "run", run, "queue", "nobody"
+        )
+    assert not plain.exists(f"postroom:run:{run}")
+    assert not plain.exists(b"postroom:{%b}:thread" % thread)
+    assert plain.zscore(keys.WATCH, thread) is None
+
+
+def test_the_function_takes_every_id_that_the_client_takes(plain: Any, client: Dispatcher) -> None:
+    ops.run(plain, functions.install(client.settings))
+    for thread in ("né", "日本語", "𝄞 clef", "ÿ\u00a0\ud7ff\ue000\uffff\U0010ffff", "t" * 200):
+        name = f"{uuid.uuid4().hex}{thread}"
+        outcome = plain.execute_command(
+            "FCALL", "postroom_submit", 1, keys.thread(keys.check_id(name, "thread")), "echo", "né?", "queue", "nobody"
+        )
+        assert client.get_run(outcome[1].decode()).thread_id == name

@@ -10,6 +10,22 @@ from postroom.mailbox import scripts
 from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
 
+# The rules that `mailbox.keys` has for ids. Replaced by a space, what was well-formed cannot make its neighbours so.
+_CHECKS = r"""
+local UTF8 = {'[\194-\223][\128-\191]', '\224[\160-\191][\128-\191]', '[\225-\236\238\239][\128-\191][\128-\191]',
+  '\237[\128-\159][\128-\191]', '\240[\144-\191][\128-\191][\128-\191]',
+  '[\241-\243][\128-\191][\128-\191][\128-\191]', '\244[\128-\143][\128-\191][\128-\191]'}
+local function is_text(words)
+  for _, sequence in ipairs(UTF8) do words = string.gsub(words, sequence, ' ') end
+  return not string.find(words, '[\128-\255]')
+end
+local function is_id(words)
+  return #words <= 256 and is_text(words) and not string.find(words, '[{}%c]') and not string.find(words, '\194[\128-\159]')
+    and not string.find(words, '\226\128[\168\169]')
+end
+local function is_number(words) return #words <= 15 and string.find(words, '^%d+$') end
+"""
+
 # These use cmsgpack, which the transitions do without: only a real server has it.
 _SUBMIT = """
 local function submit_arguments(args)
@@ -26,14 +42,17 @@ local function submit_arguments(args)
   if not ({{enqueue = 1, reject = 1, interrupt = 1}})[given.on_busy] then
     return nil, 'on_busy is enqueue, reject or interrupt here'
   end
-  local priority = tonumber(given.priority)
-  if not priority or priority < 0 or priority > 255 then return nil, 'priority is 0 to 255' end
+  if not is_number(given.priority) or tonumber(given.priority) > 255 then return nil, 'priority is 0 to 255' end
   for _, time in ipairs({{given.start_at, given.deadline}}) do
-    if time ~= '' and not tonumber(time) then return nil, 'start_at and deadline are milliseconds since 1970' end
+    if time ~= '' and not is_number(time) then return nil, 'start_at and deadline are milliseconds since 1970' end
   end
   for _, name in ipairs({{args[1], given.queue}}) do
-    if not string.match(name, '^[%w_][%w_.:@/-]*$') then return nil, 'not a name: ' .. name end
+    if not string.match(name, '^[%w_][%w_.:@/-]*$') or #name > 128 then return nil, 'not a name: ' .. name end
   end
+  for _, id in ipairs({{given.key, given.tenant}}) do
+    if not is_id(id) then return nil, 'key and tenant are up to 256 bytes of UTF-8 without braces and control characters' end
+  end
+  if not is_text(args[2]) or not is_text(given.webhook) then return nil, 'the text and the webhook must be UTF-8' end
   local words = {{messages = {{{{role = 'user', content = {{{{type = 'text', text = args[2]}}}}}}}}}}
   local fields = {{'request', '\\{version}' .. cmsgpack.pack(words)}}
   if given.webhook ~= '' and not string.match(given.webhook, '^https?://[^%s@#]+$') then
@@ -59,8 +78,9 @@ local function cancel_arguments(args) return {{'', args[1] or '', 'cancelled', '
 
 _FUNCTION = """
 redis.register_function('postroom_{name}', function(keys, args)
-  if #keys ~= 1 or not string.match(keys[1], '^postroom:{{[^{{}}%c]+}}:thread$') then
-    return redis.error_reply('ERR the key must be postroom:{{THREAD}}:thread')
+  local thread = #keys == 1 and string.match(keys[1], '^postroom:{{([^{{}}]+)}}:thread$')
+  if not thread or not is_id(thread) then
+    return redis.error_reply('ERR the key must be postroom:{{THREAD}}:thread, the thread up to 256 bytes of UTF-8')
   end
   local arguments, wrong = {name}_arguments(args)
   if not arguments then return redis.error_reply('ERR ' .. wrong) end
@@ -81,7 +101,7 @@ def library(settings: Settings) -> str:
         "thread_retention": settings.thread_retention_ms,
         "dedupe": settings.dedupe_ms,
     }
-    parts = ["#!lua name=postroom", scripts.body(), _SUBMIT.format(**values), _CANCEL.format()]
+    parts = ["#!lua name=postroom", scripts.body(), _CHECKS, _SUBMIT.format(**values), _CANCEL.format()]
     parts += [_FUNCTION.format(name=name) for name in ("submit", "cancel")]
     return "\n".join(parts)
 
