@@ -1,17 +1,23 @@
 """Taking and answering doorbells, many in one script."""
 
+import asyncio
+import time
 import uuid
 from typing import Any
 
 import pytest
 
 from postroom.mailbox import fleet, keys, lane, lock, ops, records
-from postroom.mailbox.connect import connect
+from postroom.mailbox.connect import connect, connect_async
 from postroom.mailbox.contracts import RunRequest, message
+from postroom.mailbox.group import Group
 from postroom.mailbox.ids import new_id
 from postroom.mailbox.settings import Settings
 from postroom.worker import bells
 from postroom.worker.bells import Bell
+from postroom.worker.desk import Desk
+from postroom.worker.process import Worker
+from tests.worker.fleet_app import app
 
 LEASE = 60_000
 Rung = list[str]
@@ -77,6 +83,12 @@ def submitted(client: Any, queue: str) -> tuple[str, str]:
     return thread, run
 
 
+def lengthen(client: Any, thread: str, messages: int) -> None:
+    client.hset(keys.thread(thread), "seq", messages)
+    for seq in range(1, messages + 1):
+        client.xadd(keys.log(thread), {"role": "user", "step": 0, "text": "x"}, f"{seq}-0")
+
+
 def test_a_doorbell_comes_with_the_claim_to_its_run(plain: Any) -> None:
     queue = f"q-{uuid.uuid4().hex}"
     thread, run = submitted(plain, queue)
@@ -134,21 +146,12 @@ def test_a_take_that_comes_late_gives_nothing_to_a_worker_that_has_gone_silent(p
 def test_long_threads_are_not_all_brought_along_at_once(plain: Any) -> None:
     queue = f"q-{uuid.uuid4().hex}"
     for _ in range(4):
-        thread, run = submitted(plain, queue)
-        plain.hset(keys.thread(thread), "seq", 300)
-        for seq in range(1, 301):
-            plain.xadd(keys.log(thread), {"role": "user", "step": 0, "text": "x"}, f"{seq}-0")
+        lengthen(plain, submitted(plain, queue)[0], 300)
     taken = take(plain, [queue], 4)
     assert [bool(bell.claim) for bell in taken] == [True, True, False, False]
     assert not any(bell.opened for bell in taken[2:])
     name, thread, run = taken[2].call()
     assert ops.run(plain, records.get_run(thread, run)).status == "queued", f"{name} asks for it by itself"
-
-
-def lengthen(client: Any, thread: str, messages: int) -> None:
-    client.hset(keys.thread(thread), "seq", messages)
-    for seq in range(1, messages + 1):
-        client.xadd(keys.log(thread), {"role": "user", "step": 0, "text": "x"}, f"{seq}-0")
 
 
 def test_what_was_claimed_is_given_again_however_long_its_thread_is(plain: Any) -> None:
@@ -179,3 +182,27 @@ def test_a_doorbell_that_breaks_the_take_takes_no_other_along(plain: Any, broken
     taken = take(plain, [queue], 4)
     assert [bell.owner.run_id for bell in taken if bell.owner] == [good, other]
     assert plain.zcard(f"rq:wip:{queue}") == len(taken)
+
+
+def test_a_worker_that_leaves_puts_back_what_it_has_not_looked_into(plain: Any, server_url: str) -> None:
+    queue = f"q-{uuid.uuid4().hex}"
+    runs = [submitted(plain, queue) for _ in range(3)]
+    for thread, _ in runs:
+        lengthen(plain, thread, 300)
+    foreign = f"{uuid.uuid4().hex}-1"
+    plain.hset(f"rq:job:{foreign}", "data", '["somebody.elses.job", null, ["a", "b"], {}]')
+    plain.rpush(f"rq:queue:{queue}", foreign)
+
+    async def leave() -> None:
+        async with await connect_async(server_url) as client:
+            leaving = Worker(server_url, app, Settings(), [queue], 4, "w")
+            leaving.desk = Desk(Group(client), app, Settings(), "w")
+            leaving.stopping.set()
+            await leaving._serve(take(plain, [queue], 4), time.monotonic())
+            await leaving.desk.group.close()
+
+    asyncio.run(leave())
+    rung = [f"{run}-{number}" for (_, run), number in zip(runs, (2, 2, 1), strict=True)]
+    assert {job.decode() for job in plain.lrange(f"rq:queue:{queue}", 0, -1)} == {*rung, foreign}
+    assert plain.zcard(f"rq:wip:{queue}") == 0
+    assert [plain.hget(f"rq:job:{job}", "status") for job in (*rung, foreign)] == [b"queued"] * 4

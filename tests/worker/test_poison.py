@@ -1,25 +1,9 @@
 """What one bad record or job may cost: itself, never its neighbours and never the worker."""
 
-import uuid
-from typing import Any
-
-import pytest
-
-from postroom.mailbox import keys, ops
-from postroom.mailbox.connect import connect
+from postroom.mailbox import keys
 from postroom.mailbox.contracts import RunRequest
-from postroom.mailbox.ids import new_id
-from postroom.worker import bells
 from tests.waiting import until
 from tests.worker.fleet import Fleet
-
-LEASE = 60_000
-
-
-@pytest.fixture
-def plain(server_url: str) -> Any:
-    with connect(server_url) as made:
-        yield made
 
 
 def spoil(fleet: Fleet, run: RunRequest) -> None:

@@ -23,7 +23,7 @@ def queue_keys() -> Op[list[str]]:
 def put_back(queue: str, worker: str, entries: Sequence[str]) -> Op[int]:
     """Puts back what the worker took of these, the first one first; says how many its runs still waited for."""
     places = (f"rq:wip:{queue}", f"rq:queue:{queue}")
-    return Op(("EVALSHA", _script("returned").sha, 2, *places, worker, *reversed(entries)), int)
+    return Op(("EVALSHA", _script("returned").sha, 2, *places, worker, scripts.JOB, *reversed(entries)), int)
 
 
 async def put_back_all(group: Group, worker: str) -> int:

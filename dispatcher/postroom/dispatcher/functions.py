@@ -20,8 +20,9 @@ local function is_text(words)
   return not string.find(words, '[\128-\255]')
 end
 local function is_id(words)
-  return #words <= 256 and is_text(words) and not string.find(words, '[{}%c]') and not string.find(words, '\194[\128-\159]')
-    and not string.find(words, '\226\128[\168\169]')
+  local odd = string.find(words, '[{}%c]') or string.find(words, '\194[\128-\159]')
+    or string.find(words, '\226\128[\168\169]')
+  return #words <= 256 and is_text(words) and not odd
 end
 local function is_number(words) return #words <= 15 and string.find(words, '^%d+$') end
 """
@@ -50,7 +51,7 @@ local function submit_arguments(args)
     if not string.match(name, '^[%w_][%w_.:@/-]*$') or #name > 128 then return nil, 'not a name: ' .. name end
   end
   for _, id in ipairs({{given.key, given.tenant}}) do
-    if not is_id(id) then return nil, 'key and tenant are up to 256 bytes of UTF-8 without braces and control characters' end
+    if not is_id(id) then return nil, 'key and tenant are up to 256 bytes of UTF-8, no brace, no control character' end
   end
   if not is_text(args[2]) or not is_text(given.webhook) then return nil, 'the text and the webhook must be UTF-8' end
   local words = {{messages = {{{{role = 'user', content = {{{{type = 'text', text = args[2]}}}}}}}}}}

@@ -375,8 +375,8 @@ class Worker:
         await asyncio.to_thread(self.stock.leave)
 
     def _let_go(self, bell: Bell) -> Op[Any]:
-        """A run that was given back has rung anew; what RQ wrote may have dependents, so that job itself goes back."""
-        if bell.written_by_rq:
+        """A run that was given back has rung anew; what was not looked into goes back itself, if anybody waits for it."""
+        if not bell.opened:
             return put_back(bell.queue, self.name, [bell.entry])
         return bells.answered([bell], self.name)
 

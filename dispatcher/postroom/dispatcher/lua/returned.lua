@@ -1,6 +1,6 @@
 -- Puts doorbells back that a worker took and will not answer, each at the head of its queue as if it had never been taken.
--- KEYS: started registry, queue list. ARGV: worker, entries, the one to be heard first last. Those of others are left alone.
--- Returns how many were put back.
+-- KEYS: started registry, queue list. ARGV: worker, the function a doorbell names, entries, the one to be heard first
+-- last. Those of others are left alone. Returns how many were put back.
 
 -- Whether the run still waits for this very doorbell. Another job, or one that RQ wrote and packed, counts as wanted.
 local function wanted(job)
@@ -8,13 +8,13 @@ local function wanted(job)
   if not data then return false end
   local well, call = pcall(cjson.decode, data)
   local thread, run = well and type(call) == 'table' and type(call[3]) == 'table' and unpack(call[3], 1, 2)
-  if type(thread) ~= 'string' or type(run) ~= 'string' then return true end
+  if type(thread) ~= 'string' or type(run) ~= 'string' or call[1] ~= ARGV[2] then return true end
   local status, rings = unpack(redis.call('HMGET', 'postroom:{' .. thread .. '}:run:' .. run, 'status', 'rings'))
   return status == 'queued' and job == run .. '-' .. (rings or '')
 end
 
 local count = 0
-for i = 2, #ARGV do
+for i = 3, #ARGV do
   local entry = ARGV[i]
   local job = string.match(entry, '^(.*):[^:]*$')
   local mine = job and redis.call('HGET', 'rq:execution:' .. entry, 'worker_name') == ARGV[1]
