@@ -1,9 +1,10 @@
 """A worker is cut off from the server: another one goes on after the lease, and what the first still sends is void."""
 
 from postroom.mailbox import keys
+from postroom.worker.stock import SUSPENDED
 from tests.waiting import until
 from tests.worker import history
-from tests.worker.fleet import Fleet
+from tests.worker.fleet import Fleet, FleetOn, Server
 from tests.worker.proxy import Proxy
 
 
@@ -30,3 +31,18 @@ def test_a_worker_that_is_cut_off_commits_nothing(fleet: Fleet) -> None:
         assert [(fleet.run(run).events, fleet.client.xlen(keys.log(run.thread_id))) for run in runs] == before
         assert history.wrong(fleet, [*runs, late]) == []
         assert cut_off.stop() == 0
+
+
+def test_a_worker_that_cannot_be_called_off_keeps_its_leases(fleet_on: FleetOn, server: Server) -> None:
+    with fleet_on(server.url) as fleet, Proxy(server.url) as proxy:
+        fleet.worker(url=proxy.url)
+        held = fleet.submit([{"sleep": 6, "say": "one"}])
+        fleet.held(held)
+        until(lambda: any("b" in each["flags"] for each in fleet.client.client_list()), 10, "the worker waits for more")
+        lost = fleet.request(["nobody hears of it"])
+        heard = proxy.hold(f"{lost.run_id}-1".encode())
+        fleet.submit_all([lost])
+        assert heard.wait(10)
+        fleet.client.set(SUSPENDED, 1)
+        until(lambda: fleet.all_done([held]), 15, "what was under way is done")
+        assert fleet.run(held).attempts == 0

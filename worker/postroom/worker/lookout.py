@@ -52,12 +52,14 @@ class Lookout:
 
     async def call_off(self) -> None:
         """Ends the wait; what was taken meanwhile is still told to whoever watches."""
-        with suppress(*LOST_CONNECTION):
-            while not self._ended.is_set():
-                # It may not have come to wait yet, so once is not always enough.
-                await self._group.run(Op(("CLIENT", "UNBLOCK", self._id), int))
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._ended.wait(), PATIENCE_S)
+        # Later than that the look has ended by itself, and if nobody hears of it the connection is at fault.
+        with suppress(*LOST_CONNECTION, TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                while not self._ended.is_set():
+                    # It may not have come to wait yet, so once is not always enough.
+                    await self._group.run(Op(("CLIENT", "UNBLOCK", self._id), int))
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(self._ended.wait(), PATIENCE_S)
 
     async def close(self) -> None:
         """Gives the connection back."""

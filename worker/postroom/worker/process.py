@@ -264,7 +264,8 @@ class Worker:
         """After `rq suspend` no worker takes anything more, until `rq resume`."""
         self.suspended = await self.desk.group.run(Op(("EXISTS", SUSPENDED), bool))
         if self.suspended:
-            await self._call_off()
+            # On the side: the heart must beat on, even if one who waits does not hear.
+            self.desk.send_off(self._call_off)
         else:
             self.resumed.set()
 
