@@ -1,10 +1,15 @@
 """Functions on the server: versions live side by side, and one that is long out of use goes."""
 
+import asyncio
 import uuid
 
+import pytest
 import redis
+from redis.exceptions import NoPermissionError
 
 from postroom.mailbox import keys, libraries, ops, scripts
+from postroom.mailbox.connect import connect, connect_async
+from postroom.mailbox.group import Group
 
 
 def names(client: redis.Redis) -> set[str]:
@@ -39,3 +44,26 @@ def test_whoever_needs_a_library_that_was_dropped_teaches_it_again(real: redis.R
     ops.run_all(real, libraries.forget(scripts.library().name))
     assert ops.run(real, ops.transition("tidy", (f"t-{uuid.uuid4().hex}",), None, ("0", 1, "a", "b"), int)) == 0
     assert scripts.library().name in names(real)
+
+
+def test_a_server_that_may_not_be_taught_says_so(real: redis.Redis, server_url: str) -> None:
+    name, looked = f"u-{uuid.uuid4().hex}", ops.transition("tidy", ("t",), None, ("0", 1, "a", "b"), int)
+    real.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "&*", "+@all", "-function")
+    url = server_url.replace("redis://", f"redis://{name}:secret@")
+
+    async def look() -> int:
+        async with await connect_async(url) as client:
+            group = Group(client)
+            try:
+                return await group.run(looked)
+            finally:
+                await group.close()
+
+    ops.run_all(real, libraries.forget(scripts.library().name))
+    try:
+        with connect(url) as client, pytest.raises(NoPermissionError, match="function"):
+            ops.run(client, looked)
+        with pytest.raises(NoPermissionError, match="function"):
+            asyncio.run(look())
+    finally:
+        real.execute_command("ACL", "DELUSER", name)

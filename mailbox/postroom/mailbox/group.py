@@ -14,7 +14,7 @@ import redis.asyncio
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from postroom.mailbox.ops import Command, Op, is_unknown, loading, pack_one, result
+from postroom.mailbox.ops import Command, Op, first_refusal, is_unknown, loading, pack_one, result
 
 T = TypeVar("T")
 Packed = tuple[bytes, "asyncio.Future[Any]"]
@@ -33,7 +33,7 @@ class Group:
         self._waiting: list[Packed] = []
         self._sending: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._teaching: asyncio.Task[None] | None = None
+        self._teaching: asyncio.Task[ResponseError | None] | None = None
         self.round_trips = 0
 
     async def run(self, op: Op[T]) -> T:
@@ -41,8 +41,10 @@ class Group:
         reply = await self._send(op.command)
         if is_unknown(reply):
             # Nothing of a transition that was not found has happened, so it may simply be sent again.
-            await self._teach()
+            refusal = await self._teach()
             reply = await self._send(op.command)
+            if refusal and is_unknown(reply):
+                reply = refusal
         return result(op, reply)
 
     async def run_all(self, ops: Sequence[Op[Any]]) -> list[Any]:
@@ -57,15 +59,15 @@ class Group:
             connection, self._connection = self._connection, None
             await self._pool.release(connection)
 
-    async def _teach(self) -> None:
-        """Loads the scripts once, however many callers miss them at the same time."""
+    async def _teach(self) -> ResponseError | None:
+        """Loads the scripts once, however many callers miss them at the same time; why the server would not learn."""
         if self._teaching is None:
             self._teaching = asyncio.create_task(self._load(), name="postroom-teach")
-        await asyncio.shield(self._teaching)
+        return await asyncio.shield(self._teaching)
 
-    async def _load(self) -> None:
+    async def _load(self) -> ResponseError | None:
         try:
-            await asyncio.gather(*(self._send(command) for command in loading()))
+            return first_refusal(await asyncio.gather(*(self._send(command) for command in loading())))
         finally:
             self._teaching = None
 

@@ -82,9 +82,9 @@ def run_all(client: redis.Redis, ops: Sequence[Op[Any]]) -> list[Any]:
     replies = exchange(client, [op.command for op in ops])
     if missed := [i for i, reply in enumerate(replies) if is_unknown(reply)]:
         # Nothing of a transition that was not found has happened, so it may simply be sent again.
-        load_scripts(client)
+        refusal = load_scripts(client)
         for i, reply in zip(missed, exchange(client, [ops[i].command for i in missed]), strict=True):
-            replies[i] = reply
+            replies[i] = refusal if refusal and is_unknown(reply) else reply
     return [_outcome(op, reply) for op, reply in zip(ops, replies, strict=True)]
 
 
@@ -112,9 +112,14 @@ def loading() -> list[Command]:
     ]
 
 
-def load_scripts(client: redis.Redis) -> None:
-    """Teaches the server every transition, in one round trip."""
-    exchange(client, loading())
+def load_scripts(client: redis.Redis) -> ResponseError | None:
+    """Teaches the server every transition, in one round trip; why it would not learn, if so."""
+    return first_refusal(exchange(client, loading()))
+
+
+def first_refusal(replies: Iterable[Any]) -> ResponseError | None:
+    """The first error that the server itself has answered with."""
+    return next((reply for reply in replies if isinstance(reply, ResponseError)), None)
 
 
 def pack_one(command: Command) -> bytes:
