@@ -376,7 +376,7 @@ class Worker:
         await asyncio.to_thread(self.stock.leave)
 
     def _let_go(self, bell: Bell) -> Op[Any]:
-        """A run that was given back has rung anew; what was not looked into goes back itself, if anybody waits for it."""
+        """A run that was given back has rung anew; what was not looked into goes back itself, if it is still wanted."""
         if not bell.opened:
             return put_back(bell.queue, self.name, [bell.entry])
         return bells.answered([bell], self.name)
