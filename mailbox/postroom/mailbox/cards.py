@@ -1,6 +1,5 @@
 """Agent cards: how a remote agent introduces itself, read with the distrust that a stranger's words deserve."""
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -9,6 +8,7 @@ from urllib.parse import urlsplit
 from postroom.mailbox.backends import A2A, Backend, Card
 from postroom.mailbox.contract import parse
 from postroom.mailbox.errors import InvalidInput
+from postroom.mailbox.foreign import from_json
 from postroom.mailbox.specs import AgentSpec
 
 PROTOCOL: Final = "1.0"
@@ -28,7 +28,7 @@ def card_address(url: str) -> str:
 def read_card(url: str, body: bytes, any_host: bool = False) -> Card:
     """A card from the bytes found at `url`, or one line that says why it is of no use."""
     try:
-        data = json.loads(body)
+        data = from_json(body)
     except ValueError:
         raise InvalidInput(f"the card of {url} is not JSON; check the address") from None
     return card_of(url, data, any_host)

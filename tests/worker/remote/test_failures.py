@@ -1,12 +1,14 @@
 """What goes wrong between a run and the remote agent that serves it."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from postroom.worker import A2A, Agent, App
+from postroom.worker.remote import peer
 from tests.worker.loop.office import Plain
 from tests.worker.remote.abroad import Abroad
 from tests.worker.remote.agent import RemoteAgent, refusing
@@ -43,7 +45,13 @@ def _once(answer: Callable[[], Response], agent: RemoteAgent, path: str) -> Call
 
 
 PASSING = [refusing(503), refusing(429)]
-ODD = [lambda: PlainTextResponse("{"), refusing(200, task={"id": 5}), refusing(200, x=1)]
+ODD = [
+    lambda: PlainTextResponse("{"),
+    lambda: PlainTextResponse("[" * 100_000),
+    refusing(200, task={"id": 5}),
+    refusing(200, task={"id": "t", "status": {}, "artifacts": [{"artifactId": "a", "parts": ["words"]}]}),
+    refusing(200, x=1),
+]
 
 
 @pytest.mark.parametrize(
@@ -84,6 +92,28 @@ def test_words_that_come_with_the_first_answer_are_told_once(agent: RemoteAgent,
     run = office.run("count")
     assert office.ended(run)[0] == "natural_end"
     assert office.told(run) == office.words()[-1][1] == "One, two."
+
+
+def test_half_a_character_spoils_nothing(agent: RemoteAgent, hire: Hire) -> None:
+    made = '[{"artifactId": "a", "parts": [{"text": "An emoji: \\ud83d"}]}]'
+    told = f'{{"task": {{"id": "t1", "status": {{"state": "TASK_STATE_COMPLETED"}}, "artifacts": {made}}}}}'
+    agent.answers["/message:send"] = lambda: PlainTextResponse(told)
+    office = hire(agent)
+    run = office.run("complete this")
+    assert office.ended(run)[0] == "natural_end"
+    assert office.words()[-1][1] == "An emoji: ?"
+
+
+def test_a_stream_without_end_is_given_up(agent: RemoteAgent, hire: Hire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer, "MOST_BYTES", 100_000)
+    more = 'data: {"artifactUpdate": {"artifact": {"artifactId": "a", "parts": [{"text": "more"}]}}}\n\n'
+    agent.answers[":subscribe"] = lambda: StreamingResponse(itertools.repeat(more), media_type="text/event-stream")
+    office = hire(agent, timeout_s=10)
+    run = office.submit("hold on")
+    agent.agent.go.set()
+    office.serve(run)
+    assert office.ended(run)[0] == "natural_end"
+    assert office.words()[-1][1] == "It is done."
 
 
 def test_nobody_there_is_tried_again_later_and_then_given_up(server_url: str) -> None:

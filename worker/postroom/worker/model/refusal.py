@@ -1,12 +1,12 @@
 """What a provider's refusal means: status, headers and body of an answer as one of our errors."""
 
 import email.utils
-import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from postroom.mailbox.foreign import from_json
 from postroom.worker.model import errors
 from postroom.worker.model.errors import ModelError
 
@@ -90,7 +90,7 @@ def clean(text: str) -> str:
 def parsed(body: bytes) -> Any:
     """A body as data, or as the text it is."""
     try:
-        return json.loads(body)
+        return from_json(body)
     except ValueError:
         return body.decode("utf-8", "replace")
 

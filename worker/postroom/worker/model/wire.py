@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from postroom.mailbox.contracts import Usage
+from postroom.mailbox.foreign import from_json
 from postroom.worker.model import sse
 from postroom.worker.model.base import CallPart, Limits, Part, Plain, Request, Stop, ToolSpec
 from postroom.worker.model.errors import RequestRejected, StreamInterrupted
@@ -93,7 +94,7 @@ def cannot_send(card: Card, block: Plain) -> RequestRejected:
 def data_of(event: sse.Event) -> Plain:
     """An event's data; what is not a JSON object means that the stream is broken."""
     try:
-        found = json.loads(event.data)
+        found = from_json(event.data)
     except ValueError:
         raise StreamInterrupted("the answer holds an event that is not JSON") from None
     if not isinstance(found, dict):

@@ -13,7 +13,7 @@ from postroom.mailbox.backends import A2A, Card
 from postroom.mailbox.cards import MAX_CARD_BYTES, PROTOCOL, card_address, read_card
 from postroom.worker.model import sse
 from postroom.worker.model.errors import ModelError, Permanent, ProviderFailed, RequestRejected
-from postroom.worker.model.http import Answer, Http, Post, Timeouts
+from postroom.worker.model.http import MOST_BYTES, Answer, Http, Post, Timeouts
 from postroom.worker.model.provider import Address
 from postroom.worker.model.refusal import parsed, refusal
 from postroom.worker.model.retry import RetryPolicy, Tries
@@ -146,11 +146,14 @@ class Peer:
             if not answer.streams:
                 self._checked(binding, parsed(await answer.whole()), answer)
                 raise NotOffered(f"{self.name}: a stream was asked for and something else came")
-            ended = False
+            ended, size = False, 0
             while not ended:
                 chunk = await answer.read(spoken=True)
                 ended = chunk is None
-                for event in events.feed(chunk) if chunk is not None else events.finish():
+                size += len(chunk or b"")
+                if size > MOST_BYTES:
+                    raise ProviderFailed(f"{self.name}: the stream has more than {MOST_BYTES} bytes")
+                for event in self._made_of(events.feed, chunk) if chunk is not None else events.finish():
                     found = self._checked(binding, parsed(event.data), answer)
                     task = self._made_of(lambda data, known=task: fold(known, data), found)  # type: ignore[misc]
                     yield task

@@ -96,7 +96,7 @@ def read_reply(data: Plain) -> Task | Said:
         return read_task(data["task"])
     said = data["message"]
     _name(said["messageId"])
-    parts = tuple(said.get("parts") or ())
+    parts = _parts(said)
     return Said(words_of(parts), parts)
 
 
@@ -146,7 +146,14 @@ def _joined(known: tuple[Plain, ...], more: tuple[Plain, ...]) -> tuple[Plain, .
 
 
 def _artifact(data: Plain) -> Artifact:
-    return Artifact(_name(data["artifactId"]), str(data.get("name") or ""), tuple(data.get("parts") or ()))
+    return Artifact(_name(data["artifactId"]), str(data.get("name") or ""), _parts(data))
+
+
+def _parts(data: Plain) -> tuple[Plain, ...]:
+    parts = tuple(data.get("parts") or ())
+    if not all(isinstance(part, dict) for part in parts):
+        raise TypeError("not parts")
+    return parts
 
 
 def _state(status: Plain) -> str:
