@@ -15,7 +15,7 @@ from postroom.mailbox import codec, commit, lock, records, relay
 from postroom.mailbox import log as thread_log
 from postroom.mailbox.commit import Arrivals, Batch, Owner
 from postroom.mailbox.contracts import Termination, Usage
-from postroom.mailbox.errors import FenceLost, PostroomError
+from postroom.mailbox.errors import FenceLost, InvalidInput, PostroomError
 from postroom.mailbox.lifecycle import TerminationKind
 from postroom.mailbox.log import Entry
 from postroom.mailbox.ops import Fields, Op
@@ -328,7 +328,12 @@ class Activation:
                 batch.thread_state[name] = codec.encode(value, batch.limit)
             return commit.finish(self.owner, batch, termination)
 
-        await self.pen.write(fill)
+        try:
+            await self.pen.write(fill)
+        except InvalidInput as error:
+            log.warning("what run %s was about to tell cannot be written: %s", self.owner.run_id, error)
+            self.pen.forget()
+            await self.pen.write(fill)
 
     async def _fail(self, error: Exception) -> None:
         # Whoever follows the run sees where it began, even if no attempt ever comes to a commit.

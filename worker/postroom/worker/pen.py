@@ -142,6 +142,10 @@ class Pen:
                 self.desk.carry(self.active.owner.thread_id)
             return reply
 
+    def forget(self) -> None:
+        """Gives up what was told and cannot be written; a step whose start was seen still gets its end."""
+        self._told = [{"type": "step_end"}] if self._phase_written and not self.step_open else []
+
     def _show(self, event: Plain, batch: Batch) -> None:
         try:
             batch.tell(event)
