@@ -174,10 +174,16 @@ class Pen:
             self._timer = asyncio.get_running_loop().call_soon(self._gathered, turns - 1)
             return
         self._timer = None
-        if self._told:
+        # One at a time: those that queued up behind a slow server would find nothing left to tell.
+        if self._told and not self._background:
             task = asyncio.ensure_future(self._flush())
             self._background.add(task)
-            task.add_done_callback(self._background.discard)
+            task.add_done_callback(self._flushed)
+
+    def _flushed(self, task: "asyncio.Task[None]") -> None:
+        self._background.discard(task)
+        if self._told and self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._gathered)
 
     async def flush(self) -> None:
         """Writes what was told and nothing else, if anything was."""
@@ -205,3 +211,4 @@ class Pen:
         self._forget_timer()
         if self._background:
             await asyncio.wait(self._background)
+            self._forget_timer()
