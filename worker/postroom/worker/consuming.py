@@ -1,7 +1,7 @@
 """What a worker does with doorbells: take those for which there is a slot, answer each, wait for the next.
 
-A doorbell comes with the claim to its run, so what was taken is ours: if we do not hear of it, because the reply was lost,
-we ask for the same batch again; if we were told to stop meanwhile, we give it back.
+A doorbell comes with the claim to its run, so what was taken is ours: if we do not hear of it, because the reply was
+lost, we ask for the same batch again; if we were told to stop meanwhile, we give it back.
 """
 
 import asyncio
