@@ -151,6 +151,8 @@ class Worker:
             await renew_now(self.desk, wake_up.run_id)
         elif wake_up and wake_up.word is control.Word.REVOKED:
             self.desk.revoke(wake_up.run_id)
+        elif wake_up and wake_up.word is control.Word.MAIL:
+            self.desk.mail_came(wake_up.run_id)
 
     async def _sweep(self) -> None:
         await Sweeper(self.desk.group, self.settings).run(self.stopping)
