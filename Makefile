@@ -14,8 +14,9 @@ RQ_HOMES := .rq-versions
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
+# Most tests wait for processes rather than compute, so two at a time take little more than half as long.
 test: $(READY)
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 check: lint types contracts test
 

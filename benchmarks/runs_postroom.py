@@ -49,11 +49,11 @@ async def opened(keep: str, url: str, folder: Path, lanes: int) -> AsyncIterator
                 await dispatcher.submit("clerk", turns.QUESTION, thread=thread)
 
         async def many(count: int) -> None:
-            goal = worker.answered + count
+            goal = worker.consumer.answered + count
             shares = [count // lanes + (lane < count % lanes) for lane in range(lanes)]
             await asyncio.gather(*map(submit, shares))
             # A doorbell may ring twice, so the count alone does not say that every run has ended.
-            while worker.answered < goal or await worker.client.zcard(keys.WATCH):
+            while worker.consumer.answered < goal or await worker.client.zcard(keys.WATCH):
                 if working.done():
                     raise RuntimeError("the worker died")
                 await asyncio.sleep(0.002)

@@ -15,6 +15,7 @@ from postroom.mailbox import commit, lock, ops
 from postroom.mailbox.commit import Batch, Owner
 from postroom.mailbox.contracts import Termination
 from postroom.mailbox.errors import (
+    BodyTooLarge,
     EventsTrimmed,
     InvalidInput,
     NotFound,
@@ -23,8 +24,10 @@ from postroom.mailbox.errors import (
     ThreadNotFound,
     WaitTimeout,
 )
+from postroom.mailbox.ids import new_id
 from postroom.mailbox.keys import events as events_key
 from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
+from postroom.mailbox.settings import Settings
 
 
 @pytest.fixture
@@ -81,6 +84,30 @@ def test_submit_many_is_one_round_trip_and_each_has_its_own_outcome(client: Disp
     outcomes = client.submit_many(wanted)
     assert [outcome.run_id for outcome in outcomes[:-1]] == [request.run_id for request in wanted[:-1]]
     assert isinstance(outcomes[-1], ThreadBusy)
+
+
+def test_one_that_cannot_be_sent_is_refused_alone(server_url: str) -> None:
+    settings = Settings(redis_url=server_url, max_body_bytes=2_000)
+    words = ["short", "x" * 4_000, "short too"]
+    wanted = [RunRequest(run_id=new_id(), thread_id=new_id(), messages=(message("user", each),)) for each in words]
+
+    async def in_a_loop() -> list[Any]:
+        async with AsyncDispatcher(server_url, settings=settings) as client:
+            return await client.submit_many(iter(wanted))
+
+    with Dispatcher(server_url, settings=settings) as client:
+        first = client.submit_many(iter(wanted))
+    for outcomes, accepted in ((first, "queued"), (asyncio.run(in_a_loop()), "again")):
+        assert isinstance(outcomes[1], BodyTooLarge)
+        assert [outcomes[0].outcome, outcomes[2].outcome] == [accepted] * 2
+
+
+def test_more_than_one_write_is_still_one_list_of_outcomes(client: Dispatcher) -> None:
+    wanted = [
+        RunRequest(run_id=new_id(), thread_id=new_id(), messages=(message("user", "x"),))
+        for _ in range(2 * ops.SENT_AT_ONCE + 1)
+    ]
+    assert [outcome.run_id for outcome in client.submit_many(iter(wanted))] == [each.run_id for each in wanted]
 
 
 def test_delay_and_timeout_count_by_the_servers_clock(client: Dispatcher, thread: str) -> None:

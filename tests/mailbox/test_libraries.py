@@ -13,13 +13,13 @@ from postroom.mailbox.group import Group
 
 
 def names(client: Any) -> set[str]:
-    found: list[list[bytes]] = client.execute_command("FUNCTION", "LIST", "LIBRARYNAME", "postroom_*")
+    (found,) = ops.exchange(client, [("FUNCTION", "LIST", "LIBRARYNAME", "postroom_*")])
     return {library[1].decode() for library in found}
 
 
 def teach(client: Any, name: str, at: int) -> None:
     body = f"redis.register_function('{name}_nothing', function() return 1 end)"
-    client.execute_command("FUNCTION", "LOAD", f"#!lua name={name}\n{body}")
+    ops.exchange(client, [("FUNCTION", "LOAD", f"#!lua name={name}\n{body}")])
     client.zadd(keys.LIBRARIES, {name: at})
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -15,8 +15,8 @@ from postroom.mailbox.ids import new_id
 from postroom.mailbox.settings import Settings
 from postroom.worker import bells
 from postroom.worker.bells import Bell
+from postroom.worker.consuming import Consumer
 from postroom.worker.desk import Desk
-from postroom.worker.process import Worker
 from tests.worker.fleet_app import app
 
 LEASE = 60_000
@@ -195,11 +195,11 @@ def test_a_worker_that_leaves_puts_back_what_it_has_not_looked_into(plain: Any, 
 
     async def leave() -> None:
         async with await connect_async(server_url) as client:
-            leaving = Worker(server_url, app, Settings(), [queue], 4, "w")
-            leaving.desk = Desk(Group(client), app, Settings(), "w")
-            leaving.stopping.set()
+            desk, stopping = Desk(Group(client), app, Settings(), "w"), asyncio.Event()
+            stopping.set()
+            leaving = Consumer(desk, client, cast(Any, None), [queue], 4, stopping)
             await leaving._serve(take(plain, [queue], 4), time.monotonic())
-            await leaving.desk.group.close()
+            await desk.group.close()
 
     asyncio.run(leave())
     rung = [f"{run}-{number}" for (_, run), number in zip(runs, (2, 2, 1), strict=True)]

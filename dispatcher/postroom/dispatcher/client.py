@@ -1,6 +1,6 @@
 """The client that other services import. `Dispatcher` blocks, `AsyncDispatcher` awaits; every verb is one plan."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -200,7 +200,7 @@ class AsyncDispatcher:
             if isinstance(wanted, Entry):
                 yield wanted
             else:
-                answer = await self._values(group, wanted)
+                answer = await self._values(group, list(wanted))
 
     async def _drive(self, plan: Plan[T]) -> T:
         group = await self._connected()
@@ -244,7 +244,7 @@ def sharing(group: Group, settings: Settings) -> AsyncDispatcher:
     return client
 
 
-def _next(stream: Stream, answer: Any) -> list[ops.Op[Any]] | Entry | None:
+def _next(stream: Stream, answer: Any) -> Iterable[ops.Op[Any]] | Entry | None:
     """What a stream wants or shows next; None when it is over."""
     try:
         return stream.send(answer)

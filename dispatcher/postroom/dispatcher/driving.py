@@ -15,7 +15,8 @@ async def drive(plan: Plan[T], values: Values) -> T:
     try:
         wanted = next(plan)
         while True:
-            wanted = plan.send(await values(wanted) if wanted else [])
+            made = list(wanted)
+            wanted = plan.send(await values(made) if made else [])
     except StopIteration as done:
         found: T = done.value
         return found

@@ -1,7 +1,7 @@
 """Plans that wait: for the events of a run, for its end."""
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 from postroom.dispatcher.plans import Plan, get_run, one
@@ -14,7 +14,7 @@ from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
 
 # A plan that has something to show before it is over: entries among its lists of ops.
-Stream = Generator[list[Op[Any]] | Entry, Any, None]
+Stream = Generator[Iterable[Op[Any]] | Entry, Any, None]
 # How long one blocking read lasts; a run that never says anything is looked at again after this.
 PATIENCE_MS = 5_000
 _SETTLED = frozenset({"done", "waiting"})

@@ -3,7 +3,7 @@
 `client.Dispatcher` runs plans on a plain connection, `client.AsyncDispatcher` on an event loop.
 """
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from postroom.mailbox import approvals, deliveries, errands, grants, inbox, keys, lane, lock, log, records, watch
@@ -19,14 +19,14 @@ from postroom.mailbox.contracts import (
     message,
     parse,
 )
-from postroom.mailbox.errors import InvalidInput, NotFound
+from postroom.mailbox.errors import InvalidInput, NotFound, PostroomError
 from postroom.mailbox.ids import new_id
 from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
 
 T = TypeVar("T")
-# A plan yields lists of ops, each list one round trip, and gets a list of values or errors back.
-Plan = Generator[list[Op[Any]], list[Any], T]
+# A plan yields ops, each time for one round trip, and gets a list of values or errors back.
+Plan = Generator[Iterable[Op[Any]], list[Any], T]
 Input = str | Message | Sequence[Message]
 
 
@@ -113,7 +113,18 @@ def _timed(options: Options) -> Plan[Options]:
 
 def submit_many(settings: Settings, /, requests: Iterable[RunRequest]) -> Plan[list[Any]]:
     """Accepts many runs in one round trip; each result is a `Submitted` or the error of that one alone."""
-    return (yield [lane.submit(each, settings) for each in requests])
+    wanted = list(requests)
+    refused: dict[int, PostroomError] = {}
+
+    def accepted() -> Iterator[Op[lane.Submitted]]:
+        for place, request in enumerate(wanted):
+            try:
+                yield lane.submit(request, settings)
+            except PostroomError as error:
+                refused[place] = error
+
+    answers = iter((yield accepted()))
+    return [refused.get(place) or next(answers) for place in range(len(wanted))]
 
 
 def locate(target: str) -> Plan[tuple[str, str | None]]:

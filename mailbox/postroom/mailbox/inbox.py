@@ -85,6 +85,11 @@ def unread(thread_id: str, count: int = 100) -> Op[list[Mail]]:
     return Op(command, lambda reply: [mail(raw) for raw in reply])
 
 
+def count(thread_id: str) -> Op[int]:
+    """How much mail is unread."""
+    return Op(("XLEN", keys.mailbox(thread_id)), int)
+
+
 def at(thread_id: str, number: int) -> Op[bool]:
     """Whether the mail of that number is still unread."""
     return Op(("XRANGE", keys.mailbox(thread_id), f"{number}-0", f"{number}-0"), bool)

@@ -4,8 +4,9 @@ Verbs are written once; `run` and `run_all` execute them on a plain client, `pos
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 import hiredis
@@ -20,6 +21,7 @@ Fields = dict[str, bytes]
 _pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]  # its stub says one argument
 T = TypeVar("T")
 _NO_FUNCTION = "Function not found"
+SENT_AT_ONCE = 128
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -77,15 +79,27 @@ def result(op: Op[T], reply: Any) -> T:
     return op.parse(reply)
 
 
-def run_all(client: redis.Redis, ops: Sequence[Op[Any]]) -> list[Any]:
-    """Sends the ops in one round trip; each result is a value or the exception of that op alone."""
-    replies = exchange(client, [op.command for op in ops])
+def run_all(client: redis.Redis, ops: Iterable[Op[Any]]) -> list[Any]:
+    """Sends the ops, as they are made, in one round trip; each result is a value or the exception of that op alone."""
+    made: list[Op[Any]] = []
+    unsent: dict[int, InvalidInput] = {}
+
+    def packed() -> Iterator[bytes]:
+        for op in ops:
+            made.append(op)
+            try:
+                yield pack_one(op.command)
+            except InvalidInput as error:
+                unsent[len(made) - 1] = error
+
+    sent = iter(_exchange(client, packed()))
+    replies = [unsent.get(i) or next(sent) for i in range(len(made))]
     if missed := [i for i, reply in enumerate(replies) if is_unknown(reply)]:
         # Nothing of a transition that was not found has happened, so it may simply be sent again.
         refusal = load_scripts(client)
-        for i, reply in zip(missed, exchange(client, [ops[i].command for i in missed]), strict=True):
+        for i, reply in zip(missed, exchange(client, [made[i].command for i in missed]), strict=True):
             replies[i] = refusal if refusal and is_unknown(reply) else reply
-    return [_outcome(op, reply) for op, reply in zip(ops, replies, strict=True)]
+    return [_outcome(op, reply) for op, reply in zip(made, replies, strict=True)]
 
 
 def run(client: redis.Redis, op: Op[T]) -> T:
@@ -135,13 +149,21 @@ def pack(commands: Iterable[Command]) -> bytes:
     return b"".join(map(pack_one, commands))
 
 
-def exchange(client: redis.Redis, commands: Sequence[Command]) -> list[Any]:
-    """Sends commands in one write and returns their bare replies, errors among them."""
+def exchange(client: redis.Redis, commands: Iterable[Command]) -> list[Any]:
+    """Sends commands and returns their bare replies, errors among them."""
+    return _exchange(client, map(pack_one, commands))
+
+
+def _exchange(client: redis.Redis, packed: Iterable[bytes]) -> list[Any]:
     # Below redis-py's pipeline, because that reshapes replies by command name; verbs read what the server says.
     connection: Any = client.connection_pool.get_connection()
     try:
-        connection.send_packed_command([pack(commands)])
-        return [_reply(connection) for _ in commands]
+        count, left = 0, iter(packed)
+        # The server works on what was sent while the rest is being made.
+        while some := [*islice(left, SENT_AT_ONCE)]:
+            connection.send_packed_command([b"".join(some)])
+            count += len(some)
+        return [_reply(connection) for _ in range(count)]
     except BaseException:
         # Replies may still be under way; the next user of this connection must not read them.
         connection.disconnect()

@@ -138,3 +138,42 @@ def test_what_no_retry_would_mend_is_on_the_list_of_the_dead(server_url: str) ->
         assert (record.termination.kind, record.termination.code) == ("error", "model_unauthorized")
         assert record.attempts == 0
         assert run in {each.run_id for each in office.dispatcher.list_runs(dead=True, thread=office.thread).items}
+
+
+class Farewell(Middleware):
+    """Counts the ends of runs."""
+
+    def __init__(self) -> None:
+        self.ends = 0
+
+    def on_run_end(self, context: HookContext) -> None:
+        """One more."""
+        self.ends += 1
+
+
+def test_a_run_that_gets_mail_during_its_last_words_ends_once(server_url: str) -> None:
+    farewell = Farewell()
+    with _office(server_url, ["First.", "Second."], plugins=[MiddlewareChain(farewell)]) as office:
+        run = office.submit("hello")
+
+        def mail_comes(point: str) -> None:
+            if point == "after_model" and office.points.count(point) == 1:
+                office.dispatcher.send(office.thread, "and another thing")
+                office.desk.mail_came(run)  # what a worker does when its channel says so
+
+        office.look = mail_comes
+        office.serve(run)
+        assert [words for _, words in office.words()] == ["hello", "First.", "and another thing", "Second."]
+        assert farewell.ends == 1
+        valid(office.log())
+        in_order(office.types(run))
+        assert office.types(run).count("run_finish") == 1
+
+
+def test_what_was_said_of_mail_that_has_been_read_is_no_reason_to_go_on(server_url: str) -> None:
+    with _office(server_url, ["Only this."]) as office:
+        run = office.submit("hello")
+        office.look = lambda point: office.desk.mail_came(run) if point == "after_model" else None
+        office.serve(run)
+        assert [words for _, words in office.words()] == ["hello", "Only this."]
+        assert office.record(run).status == "done"

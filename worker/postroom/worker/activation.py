@@ -86,6 +86,7 @@ class Activation:
             self.pen.relay = self._relay
         self.calls = notes.open_calls(claim.calls, self.asked.message if self.asked else None)
         self.pen.calls = notes.by_id(self.calls)
+        self.pen.mail_given = len(self.mail)
         # The server's clock as of the claim, so that a retry is not early or late by how wrong our own is.
         self.clock_ahead = claim.lease_until - desk.settings.lease_ms - int(time.time() * 1000)
         active.cancel = _text(run, "cancel")
@@ -301,6 +302,7 @@ class Activation:
         if isinstance(turn.then, Wait):
             await self._look_again()
         self.mail = arrivals.mail
+        self.pen.mail_given = len(self.mail)
         self.config = turn.config or self.config
         self.agent = turn.agent or self.agent
         self.run_state = {**self.run_state, **turn.run_state} if turn.run_state else self.run_state

@@ -175,6 +175,10 @@ async def _conclude(scene: Scene, asked: Asked, reply: Reply) -> Turn:
         if isinstance(found, Refused):
             return await _repair(scene, asked, message, found)
         result["output"] = found.value
+    if await scene.pen.mail_came():
+        # There is more to read, so this is not the end: it would only have to be taken back.
+        await scene.close_step((*asked.seen, message))
+        return scene.turn(messages=(message,))
     if pending(scene.state[TASKS], scene.standing.thread_id):
         # The words are said; what is still at work will have more to say.
         await scene.close_step((*asked.seen, message))

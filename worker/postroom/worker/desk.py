@@ -46,6 +46,7 @@ class Active:
     cancel: str = ""
     lost: bool = False
     revoked: bool = False
+    mail: bool = False
 
     def renewed(self, asked_at: float) -> None:
         """The lease holds from when it was asked for, never from when the answer came."""
@@ -114,6 +115,11 @@ class Desk:
         """Somebody has taken back what was allowed on the thread of a run: its next turn must not rely on it."""
         if active := self.active.get(run_id):
             active.revoked = True
+
+    def mail_came(self, run_id: str) -> None:
+        """Somebody has sent mail to the thread of a run: it should look before it ends."""
+        if active := self.active.get(run_id):
+            active.mail = True
 
     def send_off(self, effect: Callable[[], Awaitable[None]]) -> None:
         """Carries out an effect on the side; if it fails, only the log knows."""

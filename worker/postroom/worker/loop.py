@@ -87,6 +87,10 @@ class Pen(Protocol):
         """Shows an event to whoever follows the run: words within 30 ms, news within 250, or with the next commit."""
         ...
 
+    async def mail_came(self) -> bool:
+        """Whether mail has come that this turn was not given, as far as somebody said so."""
+        ...
+
     async def jot(self, calls: tuple[OpenCall, ...]) -> None:
         """Journals where calls stand now, while others go on."""
         ...

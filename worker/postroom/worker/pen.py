@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from postroom.dispatcher import AsyncDispatcher
-from postroom.mailbox import commit
+from postroom.mailbox import commit, inbox
 from postroom.mailbox.commit import Arrivals, Batch
 from postroom.mailbox.errors import BodyTooLarge, FenceLost
 from postroom.mailbox.ops import Op
@@ -49,6 +49,8 @@ class Pen:
         self.step = step
         self.step_open = step_open
         self.calls: dict[str, OpenCall] = {}
+        # How much mail this turn was given.
+        self.mail_given = 0
         # Shows what was told to whoever follows the parent of this run, if it has one that listens.
         self.relay: Callable[[list[Plain]], None] | None = None
         self._told: list[Plain] = []
@@ -99,6 +101,13 @@ class Pen:
             return False
         self._told[-1] = {**last, grows: last[grows] + event[grows]}
         return True
+
+    async def mail_came(self) -> bool:
+        """Whether mail has come that this turn was not given, as far as somebody said so."""
+        if not self.active.mail:
+            return False
+        self.active.mail = False
+        return await self.send(inbox.count(self.active.owner.thread_id)) > self.mail_given
 
     async def jot(self, calls: tuple[OpenCall, ...]) -> None:
         """Journals where calls stand now. It is written even if whoever asked for it is cancelled meanwhile."""
