@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import redis.asyncio
+from redis.exceptions import ResponseError
 
 from postroom.mailbox.connect import LOST_CONNECTION
 from postroom.mailbox.group import Group, read_reply
@@ -37,13 +38,17 @@ class Lookout:
 
     async def watch(self, take: Op[list[Bell]] | None) -> list[Bell]:
         """Waits until the queue has something, for a while, or until called off; then what there was to take."""
+        self._ended.clear()
         try:
             await self._connect()
-            self._ended.clear()
             await self._connection.send_packed_command([pack([self._look, *([take.command] if take else [])])])
             await read_reply(self._connection)
             reply = await read_reply(self._connection) if take else None
             return result(take, reply) if take and not is_unknown(reply) else []
+        except LOST_CONNECTION:
+            await self._hang_up()
+            await self._make_sure()
+            raise
         except BaseException:
             await self._hang_up()
             raise
@@ -72,6 +77,11 @@ class Lookout:
             self._connection = await self._pool.get_connection()
             await self._connection.send_packed_command([pack([("CLIENT", "ID")])])
             self._id = await read_reply(self._connection)
+
+    async def _make_sure(self) -> None:
+        """Ends the connection at the server too, or the take might be carried out when nobody asks for it any more."""
+        with suppress(*LOST_CONNECTION, ResponseError):
+            await self._group.run(Op(("CLIENT", "KILL", "ID", self._id), int))
 
     async def _hang_up(self) -> None:
         if self._connection:

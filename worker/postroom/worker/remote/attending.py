@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 # The call that stands for what an agent wants to be shown before it goes on.
 AUTHENTICATE: Final = "authenticate"
 GRANTED: Final = "It is granted."
+# However late it is, whoever takes a run up has so long to see what has become of its task.
+LAST_LOOK_S: Final = 10.0
 # How long a run that ends waits for the agent to hear of it.
 ABORT_S: Final = 10.0
 
@@ -138,7 +140,7 @@ class Visit:
         task = Task(mark.task, mark.context, mark.state)
         left = mark.since / 1000 + self.peer.config.timeout_s - time.time()
         try:
-            async with asyncio.timeout(max(left, 0)), aclosing(self.peer.follow(task)) as seen:
+            async with asyncio.timeout(left if left > 0 else LAST_LOOK_S), aclosing(self.peer.follow(task)) as seen:
                 async for task in seen:
                     self._stand(task)
                     self._say(task.words)
