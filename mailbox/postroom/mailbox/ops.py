@@ -158,12 +158,14 @@ def _exchange(client: redis.Redis, packed: Iterable[bytes]) -> list[Any]:
     # Below redis-py's pipeline, because that reshapes replies by command name; verbs read what the server says.
     connection: Any = client.connection_pool.get_connection()
     try:
-        count, left = 0, iter(packed)
-        # The server works on what was sent while the rest is being made.
+        replies: list[Any] = []
+        behind, left = 0, iter(packed)
+        # The server works on what was sent while the replies before are read and the rest is being made.
         while some := [*islice(left, SENT_AT_ONCE)]:
             connection.send_packed_command([b"".join(some)])
-            count += len(some)
-        return [_reply(connection) for _ in range(count)]
+            replies += [_reply(connection) for _ in range(behind)]
+            behind = len(some)
+        return [*replies, *(_reply(connection) for _ in range(behind))]
     except BaseException:
         # Replies may still be under way; the next user of this connection must not read them.
         connection.disconnect()
