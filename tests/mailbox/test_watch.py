@@ -205,3 +205,14 @@ def test_a_thread_open_for_a_run_that_is_gone_is_freed(desk: Desk) -> None:
     bell = desk.look().doorbell
     assert bell is not None
     assert bell.run_id == following
+
+
+def test_what_cannot_name_a_thread_is_told_apart(desk: Desk) -> None:
+    odd = [b"\xff" + desk.thread.encode(), b"a{b" + desk.thread.encode(), b"x" * 300]
+    desk.client.zadd(keys.WATCH, dict.fromkeys([*odd, desk.thread.encode()], 1))
+    assert desk.thread in desk.run(watch.due(1, 10_000))
+    found = desk.run(watch.odd(1, 10_000))
+    assert set(odd) <= set(found)
+    for entry in (*found, desk.thread.encode()):
+        desk.run(watch.forget(entry))
+    assert not set(odd) & set(desk.client.zrange(keys.WATCH, 0, -1))

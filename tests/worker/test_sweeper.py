@@ -1,5 +1,12 @@
 """Somebody always looks after the watch list, whoever is killed."""
 
+import asyncio
+
+from postroom.dispatcher.sweep import Sweeper
+from postroom.mailbox import keys
+from postroom.mailbox.connect import connect_async
+from postroom.mailbox.group import Group
+from postroom.mailbox.settings import Settings
 from tests.waiting import until
 from tests.worker.fleet import Child, Fleet, FleetOn, Server
 
@@ -38,3 +45,17 @@ def test_one_that_leaves_hands_over_at_once(server: Server, fleet_on: FleetOn) -
         assert first.stop() == 0
         standing_by.remove(first)
         until(lambda: sweeping(fleet, standing_by), 2, "the other one sweeps")
+
+
+def test_an_entry_that_names_no_thread_stops_no_sweeper(server: Server) -> None:
+    async def swept() -> list[bytes]:
+        client = await connect_async(server.url)
+        group = Group(client)
+        await client.zadd(keys.WATCH, {b"\xff": 1, b"a{b": 2})
+        await Sweeper(group, Settings()).sweep()
+        left = await client.zrange(keys.WATCH, 0, -1)
+        await group.close()
+        await client.aclose()
+        return list(left)
+
+    assert asyncio.run(swept()) == []

@@ -102,6 +102,9 @@ class Sweeper:
         ):
             await self.group.run(watch.tidy(listing, now - kept, now))
         await drop_abandoned(self.group, now)
+        for entry in await self.group.run(watch.odd(now)):
+            log.error("sweep: %r on the watch list names no thread; dropped", entry)
+            await self.group.run(watch.forget(entry))
         await self.group.run(libraries.in_use(now))
         for name in await self.group.run(libraries.outdated(now)):
             await self.group.run_all(libraries.forget(name))
@@ -123,7 +126,7 @@ async def release_dead(group: Group, settings: Settings, worker: str) -> int:
     while True:
         # A scan meets every thread that stays on the list; pages by rank would skip some, for looking moves threads.
         cursor, found = await group.run(Op(("ZSCAN", keys.WATCH, cursor, "COUNT", LOOKS_AT_ONCE), tuple))
-        page = [name.decode() for name in found[::2]]
+        page = watch.named(found[::2])
         holders = _answers(await group.run_all([Op(("GET", keys.lock(thread)), _worker_of) for thread in page]))
         held = [thread for thread, holder in zip(page, holders, strict=True) if holder == worker]
         looks = _answers(await group.run_all([watch.reclaim(thread, settings.max_attempts, worker) for thread in held]))

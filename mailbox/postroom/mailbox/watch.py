@@ -3,11 +3,13 @@
 Any number of processes may look at once: each look is one script, and looking twice changes nothing.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from postroom.mailbox import keys
 from postroom.mailbox.doorbell import Doorbell, doorbell
+from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.ops import Op, on_thread, transition
 
 
@@ -23,8 +25,30 @@ class Look:
 
 def due(now: int, count: int = 100) -> Op[list[str]]:
     """Threads to look at by now, the longest due first."""
+    return Op(("ZRANGEBYSCORE", keys.WATCH, "-inf", now, "LIMIT", 0, count), named)
+
+
+def named(entries: Iterable[bytes]) -> list[str]:
+    """Entries of the watch list that can name a thread; anybody may have put others there by hand."""
+    return [name for entry in entries if (name := _name(entry))]
+
+
+def odd(now: int, count: int = 100) -> Op[list[bytes]]:
+    """Entries due by now that cannot."""
     command = ("ZRANGEBYSCORE", keys.WATCH, "-inf", now, "LIMIT", 0, count)
-    return Op(command, lambda reply: [thread.decode() for thread in reply])
+    return Op(command, lambda reply: [entry for entry in reply if not _name(entry)])
+
+
+def forget(entry: bytes) -> Op[int]:
+    """Takes an entry off the list."""
+    return Op(("ZREM", keys.WATCH, entry), int)
+
+
+def _name(entry: bytes) -> str:
+    try:
+        return keys.check_id(entry.decode(), "thread id")
+    except (UnicodeDecodeError, InvalidInput):
+        return ""
 
 
 def reclaim(thread_id: str, max_attempts: int, dead_worker: str = "", now: int | None = None) -> Op[Look]:
