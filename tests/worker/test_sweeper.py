@@ -1,6 +1,7 @@
 """Somebody always looks after the watch list, whoever is killed."""
 
 import asyncio
+from typing import Any
 
 from postroom.dispatcher.sweep import Sweeper
 from postroom.mailbox import keys
@@ -48,7 +49,7 @@ def test_one_that_leaves_hands_over_at_once(server: Server, fleet_on: FleetOn) -
 
 
 def test_an_entry_that_names_no_thread_stops_no_sweeper(server: Server) -> None:
-    async def swept() -> list[bytes]:
+    async def swept() -> list[Any]:
         client = await connect_async(server.url)
         group = Group(client)
         await client.zadd(keys.WATCH, {b"\xff": 1, b"a{b": 2})
