@@ -80,7 +80,11 @@ class Sweeper:
     async def sweep(self) -> int:
         """Looks at what is due and says how many threads that were."""
         now = await self.group.run(watch.clock())
-        threads = await self.group.run(watch.due(now, LOOKS_AT_ONCE))
+        due, odd = watch.due(now, LOOKS_AT_ONCE), watch.odd(now, LOOKS_AT_ONCE)
+        threads, others = _answers(await self.group.run_all([due, odd]))
+        for entry in others:
+            log.error("sweep: %r on the watch list names no thread; dropped", entry)
+            await self.group.run(watch.forget(entry))
         looks = await self.group.run_all([watch.reclaim(thread, self.settings.max_attempts) for thread in threads])
         for thread, look in zip(threads, looks, strict=True):
             _report(thread, look)
@@ -89,7 +93,7 @@ class Sweeper:
         if self.passes % TIDY_EVERY == 0:
             await self.tidy(now)
         self.passes += 1
-        return len(threads)
+        return len(threads) + len(others)
 
     async def tidy(self, now: int) -> None:
         """Drops what has expired from the listings, doorbells nobody will answer, functions nobody calls."""
@@ -102,9 +106,6 @@ class Sweeper:
         ):
             await self.group.run(watch.tidy(listing, now - kept, now))
         await drop_abandoned(self.group, now)
-        for entry in await self.group.run(watch.odd(now)):
-            log.error("sweep: %r on the watch list names no thread; dropped", entry)
-            await self.group.run(watch.forget(entry))
         await self.group.run(libraries.in_use(now))
         for name in await self.group.run(libraries.outdated(now)):
             await self.group.run_all(libraries.forget(name))

@@ -10,7 +10,7 @@ from typing import Any
 from postroom.mailbox import keys
 from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.errors import InvalidInput
-from postroom.mailbox.ops import Op, on_thread, transition
+from postroom.mailbox.ops import Command, Op, on_thread, transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Look:
 
 def due(now: int, count: int = 100) -> Op[list[str]]:
     """Threads to look at by now, the longest due first."""
-    return Op(("ZRANGEBYSCORE", keys.WATCH, "-inf", now, "LIMIT", 0, count), named)
+    return Op(_due(now, count), named)
 
 
 def named(entries: Iterable[bytes]) -> list[str]:
@@ -35,13 +35,16 @@ def named(entries: Iterable[bytes]) -> list[str]:
 
 def odd(now: int, count: int = 100) -> Op[list[bytes]]:
     """Entries due by now that cannot."""
-    command = ("ZRANGEBYSCORE", keys.WATCH, "-inf", now, "LIMIT", 0, count)
-    return Op(command, lambda reply: [entry for entry in reply if not _name(entry)])
+    return Op(_due(now, count), lambda reply: [entry for entry in reply if not _name(entry)])
 
 
 def forget(entry: bytes) -> Op[int]:
     """Takes an entry off the list."""
     return Op(("ZREM", keys.WATCH, entry), int)
+
+
+def _due(now: int, count: int) -> Command:
+    return ("ZRANGEBYSCORE", keys.WATCH, "-inf", now, "LIMIT", 0, count)
 
 
 def _name(entry: bytes) -> str:

@@ -6,7 +6,6 @@ lost, we ask for the same batch again; if we were told to stop meanwhile, we giv
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
@@ -28,6 +27,7 @@ from postroom.worker.bells import Bell
 from postroom.worker.desk import Desk
 from postroom.worker.jobs import HANDLERS
 from postroom.worker.lookout import Lookout
+from postroom.worker.patience import persist
 from postroom.worker.stock import StockWorker
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 MOST_BELLS = 32
 IDLE_S = 1.0
 PATIENT_TURNS = 3
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 2.0
 # A worker that says nothing for so many heartbeats has gone. What was sent long ago is good for one and a half: what a
 # lease gives back must not go to the very worker that lost it.
 BEATS_TO_LIVE, BEATS_TRUSTED = 4, 1.5
@@ -107,6 +106,7 @@ class Consumer:
     # -- taking ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
+        """Takes what there is room for, and waits when there is nothing to take."""
         there_are_more = True
         while not self.stopping.is_set():
             self.turned = time.monotonic()
@@ -122,7 +122,7 @@ class Consumer:
             wanted, asked_at = min(free, MOST_BELLS), time.monotonic()
             if there_are_more:
                 batch = new_id()
-                taken = await self._surely(self._take(wanted, batch), batch)
+                taken = await self._surely(self.desk.group.run(self._taking(wanted, batch)), batch)
                 await self._serve(taken, asked_at)
                 there_are_more = len(taken) == wanted
             else:
@@ -132,10 +132,9 @@ class Consumer:
                     await asyncio.sleep(0)
                 there_are_more = True
 
-    async def _take(self, count: int, batch: str, again: bool = False) -> list[Bell]:
-        return await self.desk.group.run(
-            bells.take(self.queues, count, self.desk.worker, self.desk.settings.lease_ms, batch, again)
-        )
+    def _taking(self, count: int, batch: str, again: bool = False, left_ms: int | None = None) -> Op[list[Bell]]:
+        lease = self.desk.settings.lease_ms
+        return bells.take(self.queues, count, self.desk.worker, lease, batch, again, left_ms)
 
     async def _wait(self, free: int) -> None:
         """Waits at every queue for a doorbell; the first that has something calls the others off."""
@@ -154,29 +153,29 @@ class Consumer:
                 left.cancel()
 
     async def _watch(self, lookout: Lookout, take_one: bool) -> list[Bell]:
-        batch, settings = new_id(), self.desk.settings
-        left = int((BEATS_TO_LIVE - BEATS_TRUSTED) * settings.heartbeat_ms)
-        take = bells.take(self.queues, 1, self.desk.worker, settings.lease_ms, batch, left_ms=left)
-        return await self._surely(lookout.watch(take if take_one else None), batch)
+        batch = new_id()
+        left = int((BEATS_TO_LIVE - BEATS_TRUSTED) * self.desk.settings.heartbeat_ms)
+        take = self._taking(1, batch, left_ms=left) if take_one else None
+        return await self._surely(lookout.watch(take), batch)
 
     async def _call_off(self) -> None:
         await asyncio.gather(*(lookout.call_off() for lookout in self.lookouts))
 
     async def _surely(self, asking: Awaitable[list[Bell]], batch: str) -> list[Bell]:
         """What was taken, even if the reply was lost: it is ours, and nobody else's until the leases end."""
-        pause = FIRST_PAUSE_S
-        while True:
-            leaving = self.stopping.is_set()
-            try:
-                return await asking
-            except LOST_CONNECTION as error:
-                log.warning("taking doorbells: %s, trying again", error)
-                if leaving:
-                    return []
-                self.turned = time.monotonic()
-                await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311 - jitter
-                pause = min(pause * 2, LONGEST_PAUSE_S)
-                asking = self._take(0, batch, again=True)
+        try:
+            return await asking
+        except LOST_CONNECTION as error:
+            log.warning("taking doorbells: %s, trying again", error)
+        with suppress(*LOST_CONNECTION):
+            return await persist(
+                self.desk.group, self._taking(0, batch, again=True), "taking doorbells", self._still_on
+            )
+        return []
+
+    def _still_on(self) -> bool:
+        self.turned = time.monotonic()
+        return not self.stopping.is_set()
 
     # -- answering ---------------------------------------------------------------------------------------------------
 

@@ -45,12 +45,10 @@ class Lookout:
             await read_reply(self._connection)
             reply = await read_reply(self._connection) if take else None
             return result(take, reply) if take and not is_unknown(reply) else []
-        except LOST_CONNECTION:
+        except BaseException as error:
             await self._hang_up()
-            await self._make_sure()
-            raise
-        except BaseException:
-            await self._hang_up()
+            if isinstance(error, LOST_CONNECTION):
+                await self._make_sure()
             raise
         finally:
             self._ended.set()
