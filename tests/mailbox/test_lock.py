@@ -24,7 +24,7 @@ def test_a_claim_brings_all_that_the_loop_needs(desk: Desk) -> None:
     assert [entry.message["role"] for entry in claim.log] == ["user", "assistant"]
     assert [mail.id for mail in claim.mail] == ["m1"]
     assert (claim.run_state, claim.thread_state) == ({}, {"t": b"\x01\x02"})
-    assert (claim.run["status"], claim.thread["last"].decode()) == (b"queued", first.run_id), "as they were"
+    assert (claim.run["status"], claim.thread["seq"]) == (b"queued", b"2"), "as they were"
     assert claim.started == desk.now
     assert desk.client.hget(keys.run(desk.thread, run_id), "status") == b"running"
     assert desk.client.hget(keys.thread(desk.thread), "open").decode() == run_id

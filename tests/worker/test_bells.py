@@ -54,7 +54,6 @@ def test_the_first_queue_comes_first_and_no_more_is_taken_than_wanted(plain: Any
         started = {entry.decode() for entry in plain.zrange(f"rq:wip:{queue}", 0, -1)}
         assert started == {bell.entry for bell in taken if bell.queue == queue}
     assert [plain.hget(f"rq:job:{bell.job}", "status") for bell in taken] == [b"started"] * 4
-    assert all(plain.ttl(f"rq:execution:{bell.entry}") > 0 for bell in taken)
 
 
 def test_a_doorbell_whose_job_is_gone_makes_room_for_the_next(plain: Any) -> None:
@@ -70,7 +69,7 @@ def test_what_is_no_longer_ours_is_neither_deleted_nor_counted(plain: Any) -> No
     ring(plain, queue, 3)
     taken = take(plain, [queue], 3)
     plain.zrem(f"rq:wip:{queue}", taken[1].entry)
-    assert ops.run(plain, bells.answered(taken, worker)) == 2
+    assert ops.run(plain, bells.answered(queue, [bell.entry for bell in taken], worker)) == 2
     assert [plain.exists(f"rq:job:{bell.job}") for bell in taken] == [0, 1, 0]
     assert plain.zcard(f"rq:wip:{queue}") == 0
     assert plain.hget(bells.worker_key(worker), "successful_job_count") == b"2"

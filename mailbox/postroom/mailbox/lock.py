@@ -1,9 +1,10 @@
 """One writer per thread: a claim takes the lock and raises the fence, renewals keep it, a release gives it back."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from postroom.mailbox import inbox, keys, log
+from postroom.mailbox import inbox, keys, log, scripts
 from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.ops import Fields, Op, hash_fields, on_thread
@@ -71,14 +72,18 @@ def read_claim(reply: Any) -> Claim:
         int(fence),
         int(until),
         int(started),
-        hash_fields(thread),
-        hash_fields(run),
+        _fields(scripts.CLAIMED_OF_THREAD, thread),
+        _fields(scripts.CLAIMED_OF_RUN, run),
         hash_fields(calls),
         hash_fields(run_state),
         hash_fields(thread_state),
         [inbox.mail(raw) for raw in mail],
         [log.entry(raw) for raw in entries],
     )
+
+
+def _fields(names: Sequence[str], values: Sequence[bytes | None]) -> Fields:
+    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
 
 def renew(thread_id: str, run_id: str, fence: int, lease_ms: int, now: int | None = None) -> Op[Lease]:

@@ -21,7 +21,7 @@ Fields = dict[str, bytes]
 _pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]  # its stub says one argument
 T = TypeVar("T")
 _NO_FUNCTION = "Function not found"
-SENT_AT_ONCE = 128
+SENT_AT_ONCE = 64
 T_co = TypeVar("T_co", covariant=True)
 
 

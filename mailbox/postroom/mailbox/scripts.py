@@ -53,6 +53,13 @@ RING_AGAIN_MS: Final = 5_000
 # A started doorbell counts as abandoned so many seconds after its worker last said otherwise. Longer than any lease:
 # the run is recovered from its lock, and RQ's own clean-up must not meddle meanwhile.
 ABANDONED_AFTER_S: Final = 120
+# What a claim tells of its thread and of its run, in this order; those that the script itself looks at come first.
+CLAIMED_OF_THREAD: Final = ("open", "fence", "mail", "seq", "mark", "stateful", "usage")
+CLAIMED_OF_RUN: Final = (
+    *("status", "worker", "activation", "start_at", "deadline", "started", "commits", "cancel"),
+    *("step", "phase", "attempts", "agent", "agent_now", "config", "request", "input_seq", "usage"),
+    *("tenant", "queue", "priority", "parent"),
+)
 # The function a doorbell names; workers look it up in a list of their own and never import what Redis says.
 JOB: Final = "postroom.worker.jobs.execute_run"
 _SOURCES: Final = files("postroom.mailbox") / "lua"
@@ -82,6 +89,10 @@ def _set(values: Iterable[str]) -> str:
     return "{" + ", ".join(f"{value} = true" for value in sorted(values)) + "}"
 
 
+def _list(values: Iterable[str]) -> str:
+    return "{" + ", ".join(f"'{value}'" for value in values) + "}"
+
+
 def _machine(table: dict[str, frozenset[str]]) -> str:
     return "{" + ", ".join(f"{old} = {_set(news)}" for old, news in table.items()) + "}"
 
@@ -93,6 +104,8 @@ _RENDERED: Final = {
             f"local CALL_MACHINE = {_machine(lifecycle.CALL)}",
             f"local CALL_DONE = {_set(lifecycle.CALL_DONE)}",
             f"local WOKEN_BY_MAIL = {_set(lifecycle.WOKEN_BY_MAIL)}",
+            f"local CLAIMED_OF_THREAD = {_list(CLAIMED_OF_THREAD)}",
+            f"local CLAIMED_OF_RUN = {_list(CLAIMED_OF_RUN)}",
             f"local RING_AGAIN = {RING_AGAIN_MS}",
             f"local ABANDONED_AFTER = {ABANDONED_AFTER_S}",
             f"local JOB = '{JOB}'",

@@ -5,7 +5,7 @@ RQ's own code needs fifty commands for a job; what is left here is what `rq info
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -113,10 +113,18 @@ def _text(name: bytes) -> str:
     return name.decode("utf-8", "replace")
 
 
-def answered(bells: Sequence[Bell], worker: str) -> Op[int]:
-    """The doorbells were answered; how many of them were still ours."""
-    places = [part for bell in bells for part in (started_registry(bell.queue), bell.job, bell.execution)]
-    return Op(("EVALSHA", script("answered").sha, 1, worker_key(worker), *places), int)
+def answered(queue: str, entries: Sequence[str], worker: str) -> Op[int]:
+    """These doorbells were answered; how many of them were still ours."""
+    places = (worker_key(worker), started_registry(queue))
+    return Op(("EVALSHA", script("answered").sha, len(places), *places, *entries), int)
+
+
+def by_queue(bells: Iterable[Bell]) -> dict[str, list[str]]:
+    """The entries of each queue."""
+    entries: dict[str, list[str]] = {}
+    for bell in bells:
+        entries.setdefault(bell.queue, []).append(bell.entry)
+    return entries
 
 
 def extend(queue: str, entries: Sequence[str], now: datetime) -> Op[int]:

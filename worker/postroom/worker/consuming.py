@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 # Redis serves one call at a time: a larger grab would keep the others waiting without saving anything more.
 MOST_BELLS = 32
+# Lua cannot take more than a few thousand words at once.
+MOST_TOLD = 1000
 IDLE_S = 1.0
 PATIENT_TURNS = 3
 # A worker that says nothing for so many heartbeats has gone. What was sent long ago is good for one and a half: what a
@@ -88,10 +90,8 @@ class Consumer:
         if time.monotonic() - self._extended < EXTEND_EVERY:
             return []
         self._extended = time.monotonic()
-        per_queue: dict[str, list[str]] = {}
-        for bell in self.serving.values():
-            per_queue.setdefault(bell.queue, []).append(bell.entry)
-        return [bells.extend(queue, entries, datetime.now(UTC)) for queue, entries in per_queue.items()]
+        now = datetime.now(UTC)
+        return [bells.extend(queue, entries, now) for queue, entries in bells.by_queue(self.serving.values()).items()]
 
     def abandon(self) -> tuple[list["asyncio.Task[None]"], list[Op[Any]]]:
         """What is under way, to be cancelled; and what then says that its doorbells are not answered."""
@@ -220,9 +220,10 @@ class Consumer:
     async def _say_answered(self) -> None:
         """Tells RQ which doorbells were answered: in one script all that ended while it was told of the last ones."""
         while self._unsaid:
-            told, self._unsaid = self._unsaid, []
-            with suppress(*LOST_CONNECTION):
-                await self.desk.group.run(bells.answered(told, self.desk.worker))
+            told, self._unsaid = self._unsaid[:MOST_TOLD], self._unsaid[MOST_TOLD:]
+            for queue, entries in bells.by_queue(told).items():
+                with suppress(*LOST_CONNECTION):
+                    await self.desk.group.run(bells.answered(queue, entries, self.desk.worker))
         self._saying = None
 
     async def _give_back(self, taken: list[Bell]) -> None:
@@ -234,7 +235,7 @@ class Consumer:
     def _let_go(self, bell: Bell) -> Op[Any]:
         """A run that was given back has rung anew; where nobody has looked yet, the job itself goes back."""
         if bell.opened:
-            return bells.answered([bell], self.desk.worker)
+            return bells.answered(bell.queue, [bell.entry], self.desk.worker)
         return put_back(bell.queue, self.desk.worker, [bell.entry])
 
 

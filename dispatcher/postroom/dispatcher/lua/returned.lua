@@ -17,7 +17,7 @@ local count = 0
 for i = 3, #ARGV do
   local entry = ARGV[i]
   local job = string.match(entry, '^(.*):[^:]*$')
-  local mine = job and redis.call('HGET', 'rq:execution:' .. entry, 'worker_name') == ARGV[1]
+  local mine = job and redis.call('HGET', 'rq:job:' .. job, 'worker_name') == ARGV[1]
   if mine and redis.call('ZREM', KEYS[1], entry) == 1 then
     redis.call('DEL', 'rq:executions:' .. job, 'rq:execution:' .. entry)
     if wanted(job) then

@@ -13,13 +13,14 @@ if kind == 'natural_end' and cancel == '' and mail_waits() then
   return arrivals('continue', false)
 end
 record.open, record.events, record.phase, record.bare = true, events, after('phase'), bare
-record.children = after('children')
+record.children, record.timed = after('children'), thread.timed
 record.changes, record.thread_changes = changes(), thread_changes()
 end_run(run, record, kind, code, message, unpack(ARGV, event_first, event_last))
 -- What no retry would mend is for an operator to look at, like what was retried in vain.
 if kind == 'error' then redis.call('ZADD', 'postroom:dead', now_text, run) end
 -- Mail that is left is for the next run.
-thread.open, thread.outbox = '', outbox + owed
+thread.open, thread.outbox, thread.seq = '', outbox + owed, seq > 0 and seq or ''
+if writes_state then thread.stateful = '1' end
 if record.reports ~= '' then thread.mail_seen = thread.mail end
 if thread.outbox > 0 then look_by(now) end
 return {'finished', seq, events, cancel, decisions, {}, thread.outbox, hand_over(thread) or false}

@@ -16,6 +16,7 @@ redis.call('HSET', thread_key, 'agent', agent, 'queue', queue, 'seq', #messages,
   'keep_run', keep_run, 'keep_thread', keep_thread, 'keep_dedupe', keep_dedupe, 'created', now_text, 'updated', now_text)
 for seq, span in ipairs(messages) do redis.call('XADD', log_key, seq .. '-0', 'at', unpack(ARGV, span[1], span[2])) end
 for place = state_first, state_last, 2 do redis.call('HSET', base .. 'state', ARGV[place], ARGV[place + 1]) end
+if state_last > state_first then redis.call('HSET', thread_key, 'stateful', '1') end
 -- Nobody works on it yet, so it goes away like any thread that is left alone.
 for _, key in ipairs({thread_key, log_key, base .. 'state'}) do redis.call('PEXPIRE', key, keep_thread) end
 redis.call('ZADD', 'postroom:threads', now_text, thread_id)

@@ -24,8 +24,7 @@ end
 requeue(run, reason, attempts)
 if start_at ~= '' then
   redis.call('HSET', run_key, 'start_at', start_at)
-  redis.call('ZADD', timers_key, start_at, 'start ' .. run)
-  look_by(start_at)
+  set_timer(start_at, 'start', run)
   return {'queued', false}
 end
 return {'queued', ring(run)}

@@ -3,7 +3,7 @@
 local mail_id, max_mail, agent, queue, only = take(), tonumber(take()), take(), take(), take()
 local keep_run, keep_thread, keep_dedupe = take(), take(), take()
 local first, last = take_span()
-local thread = read(thread_key, 'open', 'agent')
+local thread = read(thread_key, 'open', 'agent', 'seq', 'mail', 'stateful', 'outbox')
 local earlier = redis.call('GET', base .. 'dedupe:mail:' .. mail_id)
 if earlier then
   local number, reader = string.match(earlier, '^(%d+) (%S*)$')
@@ -26,7 +26,7 @@ for name, value in pairs({created = now_text, agent = agent ~= '' and agent or t
 end
 local reader = thread.open ~= '' and thread.open or redis.call('ZRANGE', lane_key, 0, 0)[1]
 if not reader then
-  keep_thread_alive()
+  for_each_key(thread, 'PERSIST')
   reader = name_mail_run()
   local number = post(mail_id, reader, keep_dedupe, unpack(ARGV, first, last))
   start_for_mail(reader)

@@ -20,7 +20,10 @@ local owner = redis.call('GET', 'postroom:run:' .. run)
 if owner == thread_id then return {'again', run, false, {}} end
 if owner then return refuse('TAKEN', 'run id ' .. run .. ' is in use on thread ' .. owner .. '; choose another') end
 
-local thread = read(thread_key, 'open', 'agent', 'epoch', 'created', 'arrivals')
+local found = redis.call('HMGET', thread_key, 'open', 'agent', 'epoch', 'created', 'arrivals', 'seq', 'mail', 'stateful',
+  'outbox')
+local thread = {open = found[1] or '', agent = found[2] or '', epoch = found[3] or '0', created = found[4] or '',
+  arrivals = found[5] or '0', seq = found[6] or '', mail = found[7] or '', stateful = found[8] or '', outbox = found[9] or ''}
 -- A new thread has nothing queued and nobody to give way.
 local queued = thread.created ~= '' and redis.call('ZCARD', lane_key) or 0
 local waiting = thread.open ~= '' and redis.call('HGET', run_key_of(thread.open), 'status') == 'waiting'
@@ -49,11 +52,11 @@ if steers then
 end
 
 if agent == '' then agent = thread.agent ~= '' and thread.agent or 'default' end
-local arrival = (tonumber(thread.arrivals) or 0) + 1
+local arrival = thread.arrivals + 1
 redis.call('HSET', thread_key, 'agent', agent, 'queue', queue, 'arrivals', arrival, 'keep_run', keep_run,
   'keep_thread', keep_thread, 'keep_dedupe', keep_dedupe, 'updated', now_text,
   'created', thread.created ~= '' and thread.created or now_text)
-if not busy and thread.created ~= '' then keep_thread_alive() end
+if not busy and thread.created ~= '' then for_each_key(thread, 'PERSIST') end
 
 local ended = {}
 if makes_room then
@@ -67,7 +70,7 @@ if makes_room then
 end
 
 redis.call('HSET', run_key, 'status', 'queued', 'agent', agent, 'queue', queue, 'priority', priority,
-  'epoch', thread.epoch ~= '' and thread.epoch or '0', 'keep', keep_run, 'on_waiting', on_waiting,
+  'epoch', thread.epoch, 'keep', keep_run, 'on_waiting', on_waiting,
   'created', now_text, 'updated', now_text, 'step', '0', 'attempts', '0', 'commits', '0', 'rings', '1',
   'rung', now_text, unpack(ARGV, fields_first, fields_last))
 if key ~= '' then
@@ -76,14 +79,12 @@ if key ~= '' then
 end
 enlist(run)
 if deadline ~= '' then
-  look_by(deadline)
   redis.call('HSET', run_key, 'deadline', deadline)
-  redis.call('ZADD', timers_key, deadline, 'deadline ' .. run)
+  set_timer(deadline, 'deadline', run)
 end
 if delayed then
   redis.call('HSET', run_key, 'start_at', start_at)
-  redis.call('ZADD', timers_key, start_at, 'start ' .. run)
-  look_by(start_at)
+  set_timer(start_at, 'start', run)
   return {'delayed', run, false, ended}
 end
 local gone = busy and give_way(on_waiting)

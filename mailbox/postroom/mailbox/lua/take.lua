@@ -14,9 +14,12 @@ local taken = {}
 -- again whatever it brings: asked for by itself it would be refused, for it is running.
 local room = again and math.huge or 500
 
--- Thread and run that a doorbell of ours names; nothing for what RQ wrote and packed, and for jobs of others.
+-- We write the call that a job stands for as it is, RQ packs it.
+local function plain(data) return string.sub(data, 1, 1) == '[' end
+
+-- Thread and run that a doorbell of ours names; nothing for what RQ wrote, and for jobs of others.
 local function rings_for(data)
-  if string.sub(data, 1, 1) ~= '[' then return nil end
+  if not plain(data) then return nil end
   local well, call = pcall(cjson.decode, data)
   if not well or call[1] ~= JOB or type(call[3]) ~= 'table' then return nil end
   return unpack(call[3], 1, 2)
@@ -37,6 +40,16 @@ local function hand_out(job, execution, queue, data)
   if claim then room = room - #claim[#claim] end
 end
 
+-- RQ's notes on one attempt at a job. Its own code wants them back when it closes the books on a job that it wrote; nobody
+-- ever reads those of a doorbell of ours.
+local function note_execution(job, entry, execution)
+  redis.call('HSET', 'rq:execution:' .. entry, 'id', execution, 'created_at', seconds, 'last_heartbeat', seconds,
+    'worker_name', worker)
+  redis.call('EXPIREAT', 'rq:execution:' .. entry, abandoned)
+  redis.call('ZADD', 'rq:executions:' .. job, abandoned, execution)
+  redis.call('EXPIREAT', 'rq:executions:' .. job, abandoned)
+end
+
 -- Registers a job as started; false when its hash is gone, or something else stands in its place.
 local function start(job, queue)
   local job_key = 'rq:job:' .. job
@@ -45,11 +58,7 @@ local function start(job, queue)
   local execution = batch .. #taken
   local entry = job .. ':' .. execution
   redis.call('HSET', job_key, 'status', 'started', 'started_at', at, 'last_heartbeat', at, 'worker_name', worker)
-  redis.call('HSET', 'rq:execution:' .. entry, 'id', execution, 'created_at', seconds, 'last_heartbeat', seconds,
-    'worker_name', worker)
-  redis.call('EXPIREAT', 'rq:execution:' .. entry, abandoned)
-  redis.call('ZADD', 'rq:executions:' .. job, abandoned, execution)
-  redis.call('EXPIREAT', 'rq:executions:' .. job, abandoned)
+  if not plain(data) then note_execution(job, entry, execution) end
   hand_out(job, execution, queue, data)
   return entry
 end

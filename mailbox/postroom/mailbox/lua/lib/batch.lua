@@ -7,6 +7,8 @@ local run, run_key, fence, number, number_text, max_events
 local kinds, firsts, lasts
 local record, status, commits, events, cancel, decisions
 local thread, seq, errands, outbox
+-- Whether the batch puts something into the thread's state.
+local writes_state
 -- The run's own fields go out with its counters, in one HSET.
 local run_first, run_last
 -- Nothing but commits writes calls and state of a run, so one whose first commit brings none has none.
@@ -21,13 +23,13 @@ local function open_batch(leaves)
     kinds[i] = take()
     firsts[i], lasts[i] = take_span()
   end
-  run_first, run_last = 1, 0
+  run_first, run_last, writes_state = 1, 0, false
   local of_run, of_thread
   if leaves then
     of_run = redis.call('HMGET', run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions', 'keep',
       'idempotency_key', 'phase', 'webhook', 'reports', 'parent_thread', 'children')
     of_thread = redis.call('HMGET', thread_key, 'open', 'fence', 'seq', 'mail', 'errands', 'outbox', 'keep_dedupe',
-      'mail_seen', 'keep_thread')
+      'mail_seen', 'keep_thread', 'timed', 'stateful')
   else
     of_run = redis.call('HMGET', run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions')
     of_thread = redis.call('HMGET', thread_key, 'open', 'fence', 'seq', 'mail', 'errands', 'outbox', 'keep_dedupe')
@@ -40,7 +42,7 @@ local function open_batch(leaves)
   cancel, decisions, bare = of_run[5] or '', tonumber(of_run[6]) or 0, commits == 0
   thread = {open = of_thread[1] or '', fence = of_thread[2] or '', seq = of_thread[3] or '', mail = of_thread[4] or '',
     errands = of_thread[5] or '', keep_dedupe = of_thread[7] or '', mail_seen = of_thread[8] or '',
-    keep_thread = of_thread[9] or ''}
+    keep_thread = of_thread[9] or '', timed = of_thread[10] or '', stateful = of_thread[11] or ''}
   seq, errands, outbox = tonumber(thread.seq) or 0, tonumber(thread.errands) or 0, tonumber(of_thread[6]) or 0
 end
 
@@ -117,7 +119,9 @@ local function apply(kind, first, last)
   elseif kind == 'read' then read_mail(first, last)
   elseif kind == 'state' then in_slices('HSET', run_key .. ':state', first, last)
   elseif kind == 'output' then in_slices('HSET', run_key .. ':outputs', first, last)
-  elseif kind == 'thread-state' then in_slices('HSET', base .. 'state', first, last)
+  elseif kind == 'thread-state' then
+    writes_state = true
+    in_slices('HSET', base .. 'state', first, last)
   elseif kind == 'thread' then in_slices('HSET', thread_key, first, last)
   elseif kind == 'drop-call' then in_slices('HDEL', run_key .. ':calls', first, last)
   elseif kind == 'child' then in_slices('HSET', run_key .. ':children', first, last)
@@ -138,6 +142,9 @@ end
 local function changes() return {'commits', number_text, unpack(ARGV, run_first, run_last)} end
 local function thread_changes()
   local fields = text(seq) ~= thread.seq and {'seq', seq} or {}
+  if writes_state then
+    for _, word in ipairs({'stateful', '1'}) do fields[#fields + 1] = word end
+  end
   if errands > (tonumber(thread.errands) or 0) then
     for _, word in ipairs({'errands', errands, 'outbox', outbox}) do fields[#fields + 1] = word end
   end

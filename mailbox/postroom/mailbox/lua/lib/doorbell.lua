@@ -3,9 +3,7 @@
 -- breath, so no crash can come between (docs/adr/0003). It may still be lost by whoever takes it: hence the look.
 
 -- RQ writes times as ISO 8601; Redis' Lua knows no calendar, so the date is counted out from the days since 1970.
-local function iso(milliseconds)
-  local seconds = math.floor(milliseconds / 1000)
-  local days, rest = math.floor(seconds / 86400), seconds % 86400
+local function date_of(days)
   local shifted = days + 719468
   local era = math.floor(shifted / 146097)
   local day_of_era = shifted - era * 146097
@@ -16,8 +14,18 @@ local function iso(milliseconds)
   local day = day_of_year - math.floor((153 * month + 2) / 5) + 1
   month = month < 10 and month + 3 or month - 9
   local year = year_of_era + era * 400 + (month <= 2 and 1 or 0)
-  return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%03d000Z', year, month, day, math.floor(rest / 3600),
-    math.floor(rest % 3600 / 60), rest % 60, milliseconds % 1000)
+  return string.format('%04d-%02d-%02d', year, month, day)
+end
+
+-- A day is long, so its date is kept.
+local today, date
+
+local function iso(milliseconds)
+  local seconds = math.floor(milliseconds / 1000)
+  local days, rest = math.floor(seconds / 86400), seconds % 86400
+  if days ~= today then today, date = days, date_of(days) end
+  return string.format('%sT%02d:%02d:%02d.%03d000Z', date, math.floor(rest / 3600), math.floor(rest % 3600 / 60), rest % 60,
+    milliseconds % 1000)
 end
 
 local function knock(run, queue, number)

@@ -3,6 +3,14 @@
 -- Somebody must look at the thread by then. An earlier look stays; only a look itself, or idleness, takes one away.
 local function look_by(time) redis.call('ZADD', 'postroom:watch', 'LT', text(time), thread_id) end
 
+-- Something falls due on the thread: `start`, `wake` or `deadline` of a run. Most threads never have a timer, so those that
+-- had one say so and the others need not be asked.
+local function set_timer(time, what, run)
+  redis.call('ZADD', timers_key, time, what .. ' ' .. run)
+  redis.call('HSET', thread_key, 'timed', '1')
+  look_by(time)
+end
+
 -- The lock says who works on the thread; it is alive up to and including lease_until.
 local function read_lock()
   local value = redis.call('GET', lock_key)

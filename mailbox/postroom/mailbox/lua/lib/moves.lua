@@ -108,7 +108,8 @@ end
 local function look_up(run)
   local record = read(run_key_of(run), 'status', 'keep', 'idempotency_key', 'events', 'phase', 'webhook', 'reports',
     'parent_thread', 'children')
-  record.open = redis.call('HGET', thread_key, 'open') == run
+  local thread = read(thread_key, 'open', 'timed')
+  record.open, record.timed = thread.open == run, thread.timed
   record.changes, record.thread_changes = {}, {}
   return record
 end
@@ -151,7 +152,7 @@ local function end_run(run, record, kind, code, message, ...)
   redis.call('PEXPIRE', run_key .. ':events', record.keep)
   redis.call('PEXPIRE', 'postroom:run:' .. run, record.keep)
   if record.status == 'queued' then redis.call('ZREM', lane_key, run) end
-  if redis.call('EXISTS', timers_key) == 1 then
+  if record.timed ~= '' then
     redis.call('ZREM', timers_key, 'start ' .. run, 'wake ' .. run, 'deadline ' .. run)
   end
   if record.idempotency_key ~= '' then
@@ -188,36 +189,30 @@ local function start_for_mail(run)
   return run
 end
 
+-- PEXPIRE lets a thread that is left alone expire, PERSIST keeps one that gets work again from that: every key it has, as
+-- far as its hash tells of them.
+local function for_each_key(thread, command, ...)
+  redis.call(command, thread_key, ...)
+  if thread.seq ~= '' then redis.call(command, log_key, ...) end
+  if thread.mail ~= '' then redis.call(command, mailbox_key, ...) end
+  if thread.stateful ~= '' then redis.call(command, base .. 'state', ...) end
+  if (tonumber(thread.outbox) or 0) > 0 then redis.call(command, base .. 'outbox', ...) end
+end
+
 -- After the open run has left: the next one's doorbell, a run for mail left unread, or an idle thread that may expire.
 -- Mail gets a run of its own once: what one run was given and left unread waits for the next, or it would run for ever.
 local function hand_over(thread)
-  thread = thread or read(thread_key, 'open', 'keep_thread', 'mail', 'mail_seen', 'outbox')
+  thread = thread or read(thread_key, 'open', 'keep_thread', 'mail', 'mail_seen', 'outbox', 'seq', 'timed', 'stateful')
   if thread.open ~= '' then return nil end
   local head = redis.call('ZRANGE', lane_key, 0, 0)[1]
   local fresh_mail = (tonumber(thread.mail) or 0) > (tonumber(thread.mail_seen) or 0)
   if not head and fresh_mail and redis.call('EXISTS', mailbox_key) == 1 then head = start_for_mail(name_mail_run()) end
   if head then return ring(head) end
-  if redis.call('EXISTS', timers_key) == 0 then
-    if thread.mail ~= '' then redis.call('PEXPIRE', mailbox_key, thread.keep_thread) end
-    redis.call('PEXPIRE', thread_key, thread.keep_thread)
-    redis.call('PEXPIRE', log_key, thread.keep_thread)
-    redis.call('PEXPIRE', base .. 'state', thread.keep_thread)
-    if (tonumber(thread.outbox) or 0) > 0 then
-      redis.call('PEXPIRE', base .. 'outbox', thread.keep_thread)
-    else
-      redis.call('ZREM', 'postroom:watch', thread_id)
-    end
+  if thread.timed == '' or redis.call('EXISTS', timers_key) == 0 then
+    for_each_key(thread, 'PEXPIRE', thread.keep_thread)
+    if (tonumber(thread.outbox) or 0) == 0 then redis.call('ZREM', 'postroom:watch', thread_id) end
   end
   return nil
-end
-
--- A thread that gets work again must not expire under it.
-local function keep_thread_alive()
-  redis.call('PERSIST', mailbox_key)
-  redis.call('PERSIST', thread_key)
-  redis.call('PERSIST', log_key)
-  redis.call('PERSIST', base .. 'state')
-  redis.call('PERSIST', base .. 'outbox')
 end
 
 -- Asks a run to end: a live worker is told and does it, otherwise it is done here. What works for it on a machine that
