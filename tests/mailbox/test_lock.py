@@ -50,6 +50,15 @@ def test_only_one_of_two_workers_gets_the_thread(desk: Desk) -> None:
         desk.claim(run_id, "w2")
 
 
+def test_a_run_that_is_not_at_the_head_leaves_the_lane_as_it_was(desk: Desk) -> None:
+    first, second = desk.submit().run_id, desk.submit().run_id
+    before = desk.client.zrange(keys.lane(desk.thread), 0, -1, withscores=True)
+    with pytest.raises(NothingToDo, match="is not at the head"):
+        desk.claim(second)
+    assert desk.client.zrange(keys.lane(desk.thread), 0, -1, withscores=True) == before
+    assert [name.decode() for name, _ in before] == [first, second]
+
+
 def test_a_claim_whose_reply_was_lost_is_given_again(desk: Desk) -> None:
     run_id = desk.submit().run_id
     first = desk.claim(run_id, "w1", activation="7")

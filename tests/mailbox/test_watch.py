@@ -161,6 +161,16 @@ class TestRetention:
         for key in (keys.thread(desk.thread), keys.log(desk.thread), keys.thread_state(desk.thread)):
             assert desk.ttl(key) == -1
 
+    def test_a_thread_with_a_timer_neither_expires_nor_leaves_the_watch_list(self, desk: Desk) -> None:
+        owner = desk.started()
+        later = desk.submit(start_at=desk.now + DAY)
+        desk.finish(owner)
+        assert desk.ttl(keys.thread(desk.thread)) == -1
+        assert desk.watched() is not None
+        desk.cancel(later.run_id)
+        assert desk.ttl(keys.thread(desk.thread)) > 0
+        assert desk.watched() is None
+
     def test_the_listings_forget_what_has_expired_and_keep_what_lives(self, desk: Desk) -> None:
         gone, waiting = desk.started(), Desk(desk.client)
         desk.finish(gone)

@@ -3,6 +3,7 @@
 import asyncio
 import time
 import uuid
+import zlib
 from typing import Any, cast
 
 import pytest
@@ -54,6 +55,16 @@ def test_the_first_queue_comes_first_and_no_more_is_taken_than_wanted(plain: Any
         started = {entry.decode() for entry in plain.zrange(f"rq:wip:{queue}", 0, -1)}
         assert started == {bell.entry for bell in taken if bell.queue == queue}
     assert [plain.hget(f"rq:job:{bell.job}", "status") for bell in taken] == [b"started"] * 4
+
+
+def test_only_jobs_that_rq_wrote_get_the_notes_its_own_code_wants_back(plain: Any) -> None:
+    queue = f"q-{uuid.uuid4().hex}"
+    ours, theirs = ring(plain, queue, 2)
+    plain.hset(f"rq:job:{theirs}", "data", zlib.compress(b"[]"))
+    taken = {bell.job: bell for bell in take(plain, [queue], 2)}
+    assert plain.exists(f"rq:execution:{taken[ours].entry}", f"rq:executions:{ours}") == 0
+    assert all(plain.ttl(key) > 0 for key in (f"rq:execution:{taken[theirs].entry}", f"rq:executions:{theirs}"))
+    assert [plain.hget(f"rq:job:{job}", "worker_name") for job in (ours, theirs)] == [b"w", b"w"]
 
 
 def test_a_doorbell_whose_job_is_gone_makes_room_for_the_next(plain: Any) -> None:
