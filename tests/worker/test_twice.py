@@ -2,7 +2,7 @@
 
 import pytest
 
-from postroom.mailbox import approvals, keys, lane, ops
+from postroom.mailbox import approvals, keys, lane, ops, wire
 from postroom.mailbox.contracts import Decision, parse
 from postroom.mailbox.errors import PostroomError
 from tests.waiting import until
@@ -14,7 +14,7 @@ from tests.worker.proxy import Proxy
 def lose_the_reply(fleet: Fleet, op: ops.Op[object]) -> None:
     """Sends a command and hangs up before the answer."""
     connection = fleet.client.connection_pool.get_connection()
-    connection.send_packed_command([ops.pack([op.command])])
+    connection.send_packed_command([wire.pack_all([op.command])])
     connection.disconnect()
     fleet.client.connection_pool.release(connection)
 

@@ -85,9 +85,7 @@ redis.register_function('postroom_{name}', function(keys, args)
   end
   local arguments, wrong = {name}_arguments(args)
   if not arguments then return redis.error_reply('ERR ' .. wrong) end
-  open_call(keys, arguments)
-  open_thread(keys[1])
-  return transitions.{name}()
+  return on_thread(keys, arguments, '{name}')
 end)
 """
 

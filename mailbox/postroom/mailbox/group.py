@@ -14,10 +14,11 @@ import redis.asyncio
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from postroom.mailbox.ops import Command, Op, first_refusal, is_unknown, loading, pack_one, result
+from postroom.mailbox.ops import Op, first_refusal, is_unknown, loading, result
+from postroom.mailbox.wire import Call, Command, Packed, calls, pack
 
 T = TypeVar("T")
-Packed = tuple[bytes, "asyncio.Future[Any]"]
+Sent = tuple[Packed, "asyncio.Future[Any]"]
 
 # Redis serves one command at a time: a larger group would keep other clients waiting without saving anything more.
 MOST_AT_ONCE = 256
@@ -30,7 +31,7 @@ class Group:
         self.client = client
         self._pool: Any = client.connection_pool
         self._connection: Any = None
-        self._waiting: list[Packed] = []
+        self._waiting: list[Sent] = []
         self._sending: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
         self._teaching: asyncio.Task[ResponseError | None] | None = None
@@ -73,7 +74,7 @@ class Group:
 
     def _send(self, command: Command) -> "asyncio.Future[Any]":
         # Packed here, so that what cannot be packed fails its caller and nobody else in the group.
-        packed = pack_one(command)
+        packed = pack(command)
         reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((packed, reply))
         self._ensure_flush()
@@ -89,7 +90,8 @@ class Group:
         group, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
         async with self._accountable(group):
             try:
-                connection = await self._write(group)
+                sent = [*calls(packed for packed, _ in group)]
+                connection = await self._write(sent)
                 if self._reading:
                     await asyncio.wait([self._reading])
                 if connection is not self._connection:
@@ -100,23 +102,26 @@ class Group:
                 if self._waiting:
                     self._ensure_flush()
             try:
-                for _, reply in group:
-                    _settle(reply, await read_reply(connection))
+                callers = iter(group)
+                for call in sent:
+                    # The replies first: zip must not take a caller for whom there is none.
+                    for value, (_, reply) in zip(call.replies(await read_reply(connection)), callers, strict=False):
+                        _settle(reply, value)
             finally:
                 self._reading = None
 
-    async def _write(self, group: "list[Packed]") -> Any:
+    async def _write(self, sent: list[Call]) -> Any:
         if self._connection is None:
             if self._reading:  # the pool may give us the same one again, and its old replies must be given up first
                 await asyncio.wait([self._reading])
             self._connection = await self._pool.get_connection()
         connection = self._connection
-        await connection.send_packed_command([b"".join([packed for packed, _ in group])])
+        await connection.send_packed_command([b"".join([call.sent for call in sent])])
         self.round_trips += 1
         return connection
 
     @asynccontextmanager
-    async def _accountable(self, group: "list[Packed]") -> AsyncIterator[None]:
+    async def _accountable(self, group: "list[Sent]") -> AsyncIterator[None]:
         """Nobody waits for ever: whatever goes wrong, every caller of the group hears of it."""
         try:
             yield
@@ -127,7 +132,7 @@ class Group:
             await self._give_up(group, RedisConnectionError("the event loop is going down"))
             raise
 
-    async def _give_up(self, group: "list[Packed]", error: Exception) -> None:
+    async def _give_up(self, group: "list[Sent]", error: Exception) -> None:
         for _, reply in group:
             _settle(reply, error)
         if self._connection:
@@ -141,7 +146,7 @@ async def run_alone(client: "redis.asyncio.Redis", op: Op[T]) -> T:
     pool: Any = client.connection_pool
     connection = await pool.get_connection()
     try:
-        await connection.send_packed_command([pack_one(op.command)])
+        await connection.send_packed_command([pack(op.command).alone])
         return result(op, await read_reply(connection))
     except BaseException:
         await connection.disconnect(nowait=True)

@@ -9,16 +9,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
-import hiredis
 import redis
 from redis.exceptions import NoScriptError, ResponseError
 
 from postroom.mailbox import keys, scripts
 from postroom.mailbox.errors import InvalidInput, from_reply
+from postroom.mailbox.wire import Call, Command, Packed, calls, pack
 
-Command = tuple[str | bytes | int | float, ...]
 Fields = dict[str, bytes]
-_pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]  # its stub says one argument
 T = TypeVar("T")
 _NO_FUNCTION = "Function not found"
 SENT_AT_ONCE = 64
@@ -84,11 +82,11 @@ def run_all(client: redis.Redis, ops: Iterable[Op[Any]]) -> list[Any]:
     made: list[Op[Any]] = []
     unsent: dict[int, InvalidInput] = {}
 
-    def packed() -> Iterator[bytes]:
+    def packed() -> Iterator[Packed]:
         for op in ops:
             made.append(op)
             try:
-                yield pack_one(op.command)
+                yield pack(op.command)
             except InvalidInput as error:
                 unsent[len(made) - 1] = error
 
@@ -136,42 +134,34 @@ def first_refusal(replies: Iterable[Any]) -> ResponseError | None:
     return next((reply for reply in replies if isinstance(reply, ResponseError)), None)
 
 
-def pack_one(command: Command) -> bytes:
-    """A command as bytes; redis-py's asyncio client would do this in Python, which was most of a commit's cost."""
-    try:
-        return _pack(command)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"this cannot be sent to Redis: {error}") from None
-
-
-def pack(commands: Iterable[Command]) -> bytes:
-    """Commands as the bytes of one write."""
-    return b"".join(map(pack_one, commands))
-
-
 def exchange(client: redis.Redis, commands: Iterable[Command]) -> list[Any]:
     """Sends commands and returns their bare replies, errors among them."""
-    return _exchange(client, map(pack_one, commands))
+    return _exchange(client, map(pack, commands))
 
 
-def _exchange(client: redis.Redis, packed: Iterable[bytes]) -> list[Any]:
+def _exchange(client: redis.Redis, packed: Iterable[Packed]) -> list[Any]:
     # Below redis-py's pipeline, because that reshapes replies by command name; verbs read what the server says.
     connection: Any = client.connection_pool.get_connection()
     try:
         replies: list[Any] = []
-        behind, left = 0, iter(packed)
+        behind: list[Call] = []
+        left = iter(packed)
         # The server works on what was sent while the replies before are read and the rest is being made.
-        while some := [*islice(left, SENT_AT_ONCE)]:
-            connection.send_packed_command([b"".join(some)])
-            replies += [_reply(connection) for _ in range(behind)]
-            behind = len(some)
-        return [*replies, *(_reply(connection) for _ in range(behind))]
+        while some := [*calls(islice(left, SENT_AT_ONCE))]:
+            connection.send_packed_command([b"".join([call.sent for call in some])])
+            replies += _replies(connection, behind)
+            behind = some
+        return replies + _replies(connection, behind)
     except BaseException:
         # Replies may still be under way; the next user of this connection must not read them.
         connection.disconnect()
         raise
     finally:
         client.connection_pool.release(connection)
+
+
+def _replies(connection: Any, sent: Iterable[Call]) -> list[Any]:
+    return [reply for call in sent for reply in call.replies(_reply(connection))]
 
 
 def _reply(connection: Any) -> Any:

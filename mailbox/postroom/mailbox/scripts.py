@@ -15,6 +15,7 @@ from postroom.mailbox import lifecycle
 
 # Parts come before those that use them.
 PARTS: Final = (
+    "shared",
     "call",
     "thread",
     "hold",
@@ -47,6 +48,9 @@ OF_THREADS: Final = (
     "recover",
     "relay",
 )
+# Those that many runs of one process ask for at the same time; several of them can leave as one call.
+TOGETHER: Final = frozenset({"submit", "claim", "commit", "suspend", "finish", "release", "renew", "send"})
+SEVERAL: Final = "several"
 OTHERS: Final = ("take", "tidy", "deliver", "settle", "redeliver", "admit", "spend", "put_agent", "drop_agent")
 # How long an answer to a doorbell may take before somebody looks whether it was heard.
 RING_AGAIN_MS: Final = 5_000
@@ -119,18 +123,19 @@ def body() -> str:
     """The Lua text of all parts and transitions, each of these a function of the table `transitions`."""
     shared = [_RENDERED.get(part) or _read(f"lib/{part}") for part in PARTS]
     own = [f"function transitions.{name}()\n{_read(name)}\nend" for name in (*OF_THREADS, *OTHERS)]
-    return "\n".join([*shared, "local transitions = {}", *own])
+    return "\n".join([*shared, "local transitions = {}", *own, _read("lib/calling")])
 
 
 @cache
 def library() -> Library:
     """All transitions as one library of functions."""
     name = f"postroom_{_digest(body())[:12]}"
-    opened = [(each, "open_call(keys, arguments) open_thread(keys[1])") for each in OF_THREADS]
-    opened += [(each, "open_call(keys, arguments)") for each in OTHERS]
+    called = [(each, f"on_thread(keys, arguments, '{each}')") for each in OF_THREADS]
+    called += [(each, f"alone(keys, arguments, '{each}')") for each in OTHERS]
+    called.append((SEVERAL, "together(arguments)"))
     registered = [
-        f"redis.register_function('{name}_{each}', function(keys, arguments) {first} return transitions.{each}() end)"
-        for each, first in opened
+        f"redis.register_function('{name}_{each}', function(keys, arguments) return {call} end)"
+        for each, call in called
     ]
     return Library(name, "\n".join([f"#!lua name={name}", body(), *registered]))
 
@@ -138,7 +143,7 @@ def library() -> Library:
 @cache
 def function(name: str) -> str:
     """What the server calls a transition."""
-    if name not in OF_THREADS and name not in OTHERS:
+    if name not in (*OF_THREADS, *OTHERS, SEVERAL):
         raise KeyError(name)
     return f"{library().name}_{name}"
 

@@ -10,7 +10,8 @@ from typing import Any
 from postroom.mailbox import keys
 from postroom.mailbox.doorbell import Doorbell, doorbell
 from postroom.mailbox.errors import InvalidInput
-from postroom.mailbox.ops import Command, Op, on_thread, transition
+from postroom.mailbox.ops import Op, on_thread, transition
+from postroom.mailbox.wire import Command
 
 
 @dataclass(frozen=True, slots=True)

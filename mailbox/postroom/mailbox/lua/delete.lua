@@ -31,6 +31,6 @@ for run in pairs(runs) do
 end
 redis.call('DEL', thread_key, lock_key, timers_key, log_key, mailbox_key, base .. 'state', base .. 'undelivered')
 redis.call('ZREM', 'postroom:stranded', thread_id)
-redis.call('ZREM', 'postroom:watch', thread_id)
+unwatch()
 redis.call('ZREM', 'postroom:threads', thread_id)
 return count

@@ -17,7 +17,7 @@ record.children, record.timed = after('children'), thread.timed
 record.changes, record.thread_changes = changes(), thread_changes()
 end_run(run, record, kind, code, message, unpack(ARGV, event_first, event_last))
 -- What no retry would mend is for an operator to look at, like what was retried in vain.
-if kind == 'error' then redis.call('ZADD', 'postroom:dead', now_text, run) end
+if kind == 'error' then list('postroom:dead', now_text, run) end
 -- Mail that is left is for the next run.
 thread.open, thread.outbox, thread.seq = '', outbox + owed, seq > 0 and seq or ''
 if writes_state then thread.stateful = '1' end

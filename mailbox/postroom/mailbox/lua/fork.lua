@@ -19,5 +19,5 @@ for place = state_first, state_last, 2 do redis.call('HSET', base .. 'state', AR
 if state_last > state_first then redis.call('HSET', thread_key, 'stateful', '1') end
 -- Nobody works on it yet, so it goes away like any thread that is left alone.
 for _, key in ipairs({thread_key, log_key, base .. 'state'}) do redis.call('PEXPIRE', key, keep_thread) end
-redis.call('ZADD', 'postroom:threads', now_text, thread_id)
+list('postroom:threads', now_text, thread_id)
 return 'forked'

@@ -4,7 +4,7 @@
 local max_attempts, dead_worker = tonumber(take()), take()
 local lock = read_lock()
 if lock and lock.worker == dead_worker then
-  redis.call('DEL', lock_key)
+  unlock()
   lock = nil
 end
 
@@ -56,7 +56,7 @@ end
 -- A running run without a live lock has lost its worker: it goes on elsewhere, unless it was to stop or died too often.
 local function take_back(run)
   local record = read(run_key_of(run), 'attempts', 'cancel', 'worker', 'remote')
-  redis.call('DEL', lock_key)
+  unlock()
   stirred = true
   if record.cancel ~= '' and record.remote == '' then
     end_cancelled(run, record.cancel)
@@ -130,9 +130,7 @@ if (tonumber(outbox.outbox) or 0) > 0 then
   if due_at <= now then errands, due_at = 1, now + RING_AGAIN end
   if not look_again or due_at < look_again then look_again = due_at end
 end
-if look_again then
-  redis.call('ZADD', 'postroom:watch', text(look_again), thread_id)
-else
-  redis.call('ZREM', 'postroom:watch', thread_id)
-end
+-- A look sets the time of the next one, be it later than what was there.
+unwatch()
+if look_again then look_by(look_again) end
 return {look_again and text(look_again) or '0', dead_run, bell or false, errands}

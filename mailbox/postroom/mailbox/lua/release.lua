@@ -10,7 +10,7 @@ if thread.open ~= run or thread.fence ~= fence or record.status ~= 'running' the
   return refuse_fenced(run, record.status, thread.fence, fence)
 end
 redis.call('HSET', run_key, 'released', fence)
-redis.call('DEL', lock_key)
+unlock()
 if record.cancel ~= '' and record.remote == '' then
   end_cancelled(run, record.cancel)
   return {'done', hand_over() or false}

@@ -33,7 +33,7 @@ if there then return arrivals('continue') end
 if expiry and (wake == '' or tonumber(wake) > expiry + 1) then wake = text(expiry + 1) end
 redis.call('HSET', run_key, 'status', 'waiting', 'waiting', reason, 'wake', wake, 'worker', '', 'updated', now_text)
 if wake ~= '' then set_timer(wake, 'wake', run) end
-redis.call('DEL', lock_key)
+unlock()
 local event = emit(run, 'type', 'run_waiting', 'reason', reason, 'wake', wake, unpack(ARGV, event_first, event_last))
 if record.webhook ~= '' then owe_delivery(run, event) end
 if reason == 'approval' or reason == 'input' then report(run, record, event, '') end

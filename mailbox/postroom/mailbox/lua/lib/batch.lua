@@ -67,8 +67,6 @@ local function check_call(name, new, cleared)
   end
 end
 
--- Lua cannot unpack more than a few thousand items at once, and must not find that out halfway.
-local MOST_FIELDS = 1000
 local TRIM_EVERY = 100
 
 local function check_sections()
@@ -85,14 +83,10 @@ local function check_sections()
   end
 end
 
-local function in_slices(command, key, first, last)
-  for from = first, last, MOST_FIELDS do
-    redis.call(command, key, unpack(ARGV, from, math.min(from + MOST_FIELDS - 1, last)))
-  end
-end
+local function put(command, key, first, last) in_slices(command, key, ARGV, first, last) end
 
 local function read_mail(first, last)
-  in_slices('XDEL', mailbox_key, first, last)
+  put('XDEL', mailbox_key, first, last)
   -- An empty stream still costs memory, and unread mail is told by the key's existence.
   if redis.call('XLEN', mailbox_key) == 0 then redis.call('DEL', mailbox_key) end
 end
@@ -107,7 +101,7 @@ local function apply(kind, first, last)
     seq = seq + 1
     redis.call('XADD', log_key, seq .. '-0', 'at', now_text, 'run', run, unpack(ARGV, first, last))
   elseif kind == 'run' then run_first, run_last = first, last
-  elseif kind == 'call' then in_slices('HSET', run_key .. ':calls', first, last)
+  elseif kind == 'call' then put('HSET', run_key .. ':calls', first, last)
   elseif kind == 'send' then
     errands, outbox = errands + 1, outbox + 1
     redis.call('XADD', base .. 'outbox', errands .. '-0', 'at', now_text, 'by', run, unpack(ARGV, first, last))
@@ -117,17 +111,17 @@ local function apply(kind, first, last)
     end
   elseif kind == 'clear-calls' then redis.call('DEL', run_key .. ':calls')
   elseif kind == 'read' then read_mail(first, last)
-  elseif kind == 'state' then in_slices('HSET', run_key .. ':state', first, last)
-  elseif kind == 'output' then in_slices('HSET', run_key .. ':outputs', first, last)
+  elseif kind == 'state' then put('HSET', run_key .. ':state', first, last)
+  elseif kind == 'output' then put('HSET', run_key .. ':outputs', first, last)
   elseif kind == 'thread-state' then
     writes_state = true
-    in_slices('HSET', base .. 'state', first, last)
-  elseif kind == 'thread' then in_slices('HSET', thread_key, first, last)
-  elseif kind == 'drop-call' then in_slices('HDEL', run_key .. ':calls', first, last)
-  elseif kind == 'child' then in_slices('HSET', run_key .. ':children', first, last)
-  elseif kind == 'drop-child' then in_slices('HDEL', run_key .. ':children', first, last)
-  elseif kind == 'drop-state' then in_slices('HDEL', run_key .. ':state', first, last)
-  elseif kind == 'drop-thread-state' then in_slices('HDEL', base .. 'state', first, last)
+    put('HSET', base .. 'state', first, last)
+  elseif kind == 'thread' then put('HSET', thread_key, first, last)
+  elseif kind == 'drop-call' then put('HDEL', run_key .. ':calls', first, last)
+  elseif kind == 'child' then put('HSET', run_key .. ':children', first, last)
+  elseif kind == 'drop-child' then put('HDEL', run_key .. ':children', first, last)
+  elseif kind == 'drop-state' then put('HDEL', run_key .. ':state', first, last)
+  elseif kind == 'drop-thread-state' then put('HDEL', base .. 'state', first, last)
   end
 end
 

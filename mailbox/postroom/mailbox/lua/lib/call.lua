@@ -2,6 +2,8 @@
 -- A library is loaded once and called for ever, so what belongs to one call is set by whoever opens it: `open_call`,
 -- `open_thread`, `open_batch`.
 local KEYS, ARGV, cursor, now, now_text
+-- The server's clock, looked at once in a call.
+local server_now
 
 local function take()
   cursor = cursor + 1
@@ -18,20 +20,31 @@ end
 -- Lua prints large numbers with an exponent; ids and times must stay digits.
 local function text(number) return string.format('%.0f', number) end
 
--- The first argument is the clock. An empty one means the server's own; tests hand one in.
-local function open_call(keys, arguments)
-  KEYS, ARGV, cursor = keys, arguments, 1
-  now = tonumber(arguments[1])
-  if not now then
+local function server_time()
+  if not server_now then
     local time = redis.call('TIME')
-    now = time[1] * 1000 + math.floor(time[2] / 1000)
+    server_now = time[1] * 1000 + math.floor(time[2] / 1000)
   end
+  return server_now
+end
+
+-- The first argument of a transition is the clock. An empty one means the server's own; tests hand one in.
+local function set_clock()
+  now = tonumber(take()) or server_time()
   now_text = text(now)
+end
+
+local function open_call(keys, arguments)
+  KEYS, ARGV, cursor, server_now = keys, arguments, 0, nil
+  open_shared()
 end
 
 local function in_future(milliseconds) return text(now + milliseconds) end
 
 local function refuse(code, message) return redis.error_reply(code .. ' ' .. message) end
+
+-- The error that a broken key or our own mistake has raised, as a reply: what the transition has written stays written.
+local function failure(raised) return type(raised) == 'table' and raised or redis.error_reply('ERR ' .. tostring(raised)) end
 
 -- Fields of a hash by name, empty where unset.
 local function read(hash, ...)

@@ -35,7 +35,7 @@ local function claim_run(run, worker, lease, activation)
   local fence = again and last_fence or text(math.max((tonumber(last_fence) or 0) + 1, now))
   local till = write_lock(run, worker, fence, lease)
   started = started or now_text
-  look_by(till + 1)
+  look_by(now + lease + 1)
   redis.call('HSET', thread_key, 'open', run, 'fence', fence, 'mail_seen', mail or '', 'updated', now_text)
   redis.call('HSET', run_key, 'status', 'running', 'fence', fence, 'worker', worker, 'activation', activation,
     'updated', now_text, 'started', started, 'unanswered', '0')

@@ -59,8 +59,8 @@ end
 
 local function enlist(run)
   redis.call('SET', 'postroom:run:' .. run, thread_id)
-  redis.call('ZADD', 'postroom:runs', now_text, run)
-  redis.call('ZADD', 'postroom:threads', now_text, thread_id)
+  list('postroom:runs', now_text, run)
+  list('postroom:threads', now_text, thread_id)
 end
 
 -- The journal holds the calls whose results are not in the log yet. When a run ends before its step does, each gets its
@@ -119,7 +119,7 @@ local function end_run(run, record, kind, code, message, ...)
   local run_key, number = run_key_of(run), (tonumber(record.events) or 0) + 1
   if record.open then
     redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', now_text, unpack(record.thread_changes))
-    redis.call('DEL', lock_key)
+    unlock()
   end
   -- A step whose worker died in the middle is closed here, so that every start has its end.
   if record.phase ~= '' then
@@ -167,7 +167,7 @@ end
 -- A run nobody could finish is kept on a list of its own, for an operator to retry or drop.
 local function dead_letter(run, code, message)
   end_run(run, look_up(run), 'error', code, message)
-  redis.call('ZADD', 'postroom:dead', now_text, run)
+  list('postroom:dead', now_text, run)
 end
 
 -- How a flagged run ends when no worker is there to end it.
@@ -210,7 +210,7 @@ local function hand_over(thread)
   if head then return ring(head) end
   if thread.timed == '' or redis.call('EXISTS', timers_key) == 0 then
     for_each_key(thread, 'PEXPIRE', thread.keep_thread)
-    if (tonumber(thread.outbox) or 0) == 0 then redis.call('ZREM', 'postroom:watch', thread_id) end
+    if (tonumber(thread.outbox) or 0) == 0 then unwatch() end
   end
   return nil
 end
