@@ -45,7 +45,8 @@ SAMPLES: list[dict[str, object]] = [
 
 def through_journal(event: dict[str, object]) -> dict[str, object]:
     flat = [part if isinstance(part, bytes) else str(part).encode() for part in journal.fields(event)]
-    return journal.entry((b"1-0", [b"at", b"9", *flat])).event
+    (entry,) = journal.entries([(b"1-0", [b"at", b"9", *flat])])
+    return entry.event
 
 
 def test_the_union_has_the_names_clients_know() -> None:

@@ -42,7 +42,7 @@ def words_of(script: Iterable[Any]) -> list[str]:
 def _journal(client: Any, run: RunRequest) -> list[journal.Entry]:
     # Not by `journal.read`: a gap is a finding here, not an error.
     (raw,) = ops.exchange(client, [("XRANGE", keys.events(run.thread_id, run.run_id), "-", "+")])
-    return [journal.entry(each) for each in raw]
+    return journal.entries(raw)
 
 
 def _log(client: Any, thread: str) -> list[log.Entry]:

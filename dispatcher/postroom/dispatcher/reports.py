@@ -47,19 +47,19 @@ def status_of(termination: Termination) -> str:
 def facts(thread: str, errand: Errand) -> list[Op[Any]]:
     """What must be known to report: the run, and the event that is reported."""
     place = f"{errand.event}-0"
-    event = Op(("XRANGE", keys.events(thread, errand.run), place, place), lambda raw: [journal.entry(e) for e in raw])
+    event = Op(("XRANGE", keys.events(thread, errand.run), place, place), journal.told_last)
     return [records.get_run(thread, errand.run), event]
 
 
 def reported(settings: Settings, errand: Errand, known: list[Any]) -> Op[Any] | None:
     """The report; nothing when the run has expired meanwhile."""
-    record, events = known
+    record, told = known
     for fact in known:
         if isinstance(fact, BaseException) and not isinstance(fact, NotFound):
             raise fact
     if not isinstance(record, RunRecord) or record.parent is None:
         return None
-    event = events[0].event if events else {"type": TERMINAL}
+    event = told.event if told else {"type": TERMINAL}
     if event["type"] != TERMINAL:
         return Told(record.parent, _shown_above(record, event)).relay()
     return _finished(settings, record.parent, record.run_id, _result(record, event))
@@ -123,11 +123,10 @@ class Told:
 
 def waiting_event(known: list[Any]) -> Told | None:
     """What a run waits for, as its parent was told; nothing when it does not wait."""
-    record, events = known
-    if not isinstance(record, RunRecord) or not record.parent or not isinstance(events, list) or not events:
+    record, told = known
+    if not isinstance(record, RunRecord) or not record.parent or not isinstance(told, journal.Entry):
         return None
-    event = events[0].event
-    return None if event["type"] == TERMINAL else Told(record.parent, _shown_above(record, event))
+    return None if told.event["type"] == TERMINAL else Told(record.parent, _shown_above(record, told.event))
 
 
 def _shown_above(record: RunRecord, event: Plain) -> Plain:

@@ -47,7 +47,7 @@ def event(delivery: Delivery) -> Op[journal.Entry | None]:
     """The event to tell of, unless the journal was trimmed or the run deleted."""
     place = f"{delivery.event}-0"
     command = ("XRANGE", keys.events(delivery.thread_id, delivery.run_id), place, place)
-    return Op(command, lambda reply: journal.entry(reply[0]) if reply else None)
+    return Op(command, journal.told_last)
 
 
 def get(delivery_id: str) -> Op[Delivery | None]:

@@ -1,6 +1,9 @@
-"""A run's event journal: a stream whose entry ids count 1, 2, 3, so that a reader knows what it has missed."""
+"""A run's event journal: events are numbered 1, 2, 3, so that a reader knows what it has missed.
 
-from collections.abc import Sequence
+Events told together are one entry of the stream. Its id is the number of the last of them; each begins with its type.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,33 +46,55 @@ _RESERVED = frozenset({"at", "body"})
 _MOST_PLAIN = 64
 
 
-def entry(raw: Sequence[Any]) -> Entry:
-    """An entry from XRANGE's reply."""
-    number, flat = int(raw[0].partition(b"-")[0]), raw[1]
-    found = {flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}
-    at = int(found.pop("at", 0))
+def entries(raw: Iterable[Sequence[Any]]) -> list[Entry]:
+    """The events of some entries of the stream."""
+    return [event for each in raw for event in _events(each)]
+
+
+def told_last(raw: Sequence[Sequence[Any]]) -> Entry | None:
+    """The event that an entry is named after, if there is one."""
+    found = entries(raw)
+    return found[-1] if found else None
+
+
+def _events(raw: Sequence[Any]) -> list[Entry]:
+    last, flat = int(raw[0].partition(b"-")[0]), raw[1]
+    at, found = 0, []
+    for name, value in zip(flat[::2], flat[1::2], strict=True):
+        if name == b"type":
+            found.append({})
+        if found:
+            found[-1][name.decode()] = value
+        elif name == b"at":
+            at = int(value)
+    first = last - len(found) + 1
+    return [Entry(first + place, at, _event(fields)) for place, fields in enumerate(found)]
+
+
+def _event(found: dict[str, bytes]) -> Plain:
     step = int(found.pop("step", 0))
     body = found.pop("body", None)
     event: Plain = {name: value.decode() for name, value in found.items() if value}
     if step:
         event["step"] = step
-    return Entry(number, at, event | (codec.decode(body) if body else {}))
+    return event | (codec.decode(body) if body else {})
 
 
 def read(thread_id: str, run_id: str, after: int = 0, count: int = 1000) -> Op[list[Entry]]:
     """Up to `count` events behind a number; if some of those were trimmed, an error says so instead of a silent gap."""
     command = ("XRANGE", keys.events(thread_id, run_id), f"({after}-0", "+", "COUNT", count)
-    return Op(command, lambda reply: _without_gap(run_id, after, reply))
+    return Op(command, lambda reply: _without_gap(run_id, after, reply)[:count])
 
 
 def follow(thread_id: str, run_id: str, after: int, wait_ms: int, count: int = 1000) -> Op[list[Entry]]:
     """Like `read`, but waits for the next event; it blocks its connection, so give it one of its own."""
     command = ("XREAD", "BLOCK", wait_ms, "COUNT", count, "STREAMS", keys.events(thread_id, run_id), f"{after}-0")
-    return Op(command, lambda reply: _without_gap(run_id, after, reply[0][1] if reply else []))
+    return Op(command, lambda reply: _without_gap(run_id, after, reply[0][1] if reply else [])[:count])
 
 
 def _without_gap(run_id: str, after: int, raw: Sequence[Any]) -> list[Entry]:
-    found = [entry(each) for each in raw]
+    # The first entry may hold events that the reader has seen.
+    found = [each for each in entries(raw) if each.number > after]
     if found and found[0].number > after + 1:
         first = found[0].number
         raise EventsTrimmed(f"events {after + 1} to {first - 1} of run {run_id} are trimmed; the first left is {first}")

@@ -73,7 +73,7 @@ def read_claim(reply: Any) -> Claim:
         int(until),
         int(started),
         _fields(scripts.CLAIMED_OF_THREAD, thread),
-        _fields(scripts.CLAIMED_OF_RUN, run),
+        _fields((*scripts.CLAIMED_OF_RUN, *scripts.CLAIMED_OF_BEGUN), run),
         hash_fields(calls),
         hash_fields(run_state),
         hash_fields(thread_state),
@@ -83,7 +83,7 @@ def read_claim(reply: Any) -> Claim:
 
 
 def _fields(names: Sequence[str], values: Sequence[bytes | None]) -> Fields:
-    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    return {name: value for name, value in zip(names, values, strict=False) if value is not None}
 
 
 def renew(thread_id: str, run_id: str, fence: int, lease_ms: int, now: int | None = None) -> Op[Lease]:

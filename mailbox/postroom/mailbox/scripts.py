@@ -57,13 +57,14 @@ RING_AGAIN_MS: Final = 5_000
 # A started doorbell counts as abandoned so many seconds after its worker last said otherwise. Longer than any lease:
 # the run is recovered from its lock, and RQ's own clean-up must not meddle meanwhile.
 ABANDONED_AFTER_S: Final = 120
-# What a claim tells of its thread and of its run, in this order; those that the script itself looks at come first.
+# What a claim tells of its thread and of its run, in this order; those that the script itself looks at come first. A run
+# that was never claimed before has nothing of what is told of one that has begun.
 CLAIMED_OF_THREAD: Final = ("open", "fence", "mail", "seq", "mark", "stateful", "usage")
 CLAIMED_OF_RUN: Final = (
-    *("status", "worker", "activation", "start_at", "deadline", "started", "commits", "cancel"),
-    *("step", "phase", "attempts", "agent", "agent_now", "config", "request", "input_seq", "usage"),
-    *("tenant", "queue", "priority", "parent"),
+    *("status", "started", "start_at", "deadline", "commits", "cancel"),
+    *("step", "attempts", "agent", "request", "tenant", "queue", "priority", "parent"),
 )
+CLAIMED_OF_BEGUN: Final = ("worker", "activation", "phase", "agent_now", "config", "input_seq", "usage")
 # The function a doorbell names; workers look it up in a list of their own and never import what Redis says.
 JOB: Final = "postroom.worker.jobs.execute_run"
 _SOURCES: Final = files("postroom.mailbox") / "lua"
@@ -110,6 +111,7 @@ _RENDERED: Final = {
             f"local WOKEN_BY_MAIL = {_set(lifecycle.WOKEN_BY_MAIL)}",
             f"local CLAIMED_OF_THREAD = {_list(CLAIMED_OF_THREAD)}",
             f"local CLAIMED_OF_RUN = {_list(CLAIMED_OF_RUN)}",
+            f"local CLAIMED_OF_BEGUN = {_list(CLAIMED_OF_BEGUN)}",
             f"local RING_AGAIN = {RING_AGAIN_MS}",
             f"local ABANDONED_AFTER = {ABANDONED_AFTER_S}",
             f"local JOB = '{JOB}'",

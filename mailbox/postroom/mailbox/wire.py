@@ -1,7 +1,7 @@
 """How commands become bytes, and how transitions that leave together become one call.
 
 A call costs the server more than what it says: it has its own transaction in the append-only file, and writes to the
-keys that all threads share. Transitions that stand next to each other are put into one call; each has a reply of its own.
+keys that all threads share. Transitions that stand next to each other go as one call, and each has its own reply.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -14,7 +14,7 @@ if kind == 'natural_end' and cancel == '' and mail_waits() then
 end
 record.open, record.events, record.phase, record.bare = true, events, after('phase'), bare
 record.children, record.timed = after('children'), thread.timed
-record.changes, record.thread_changes = changes(), thread_changes()
+record.changes, record.thread_changes, record.told = changes(), thread_changes(), told
 end_run(run, record, kind, code, message, unpack(ARGV, event_first, event_last))
 -- What no retry would mend is for an operator to look at, like what was retried in vain.
 if kind == 'error' then list('postroom:dead', now_text, run) end

@@ -4,13 +4,16 @@ local run, max_events = take(), take()
 local run_key = run_key_of(run)
 local status = read(run_key, 'status').status
 if status == '' or status == 'done' then return 0 end
-local count, number = tonumber(take()), 0
-for _ = 1, count do
+local count, told = tonumber(take()), {}
+if count == 0 then return 0 end
+local number = redis.call('HINCRBY', run_key, 'events', count)
+for i = 1, count do
   local first, last = take_span()
-  number = redis.call('HINCRBY', run_key, 'events', 1)
-  redis.call('XADD', run_key .. ':events', number .. '-0', 'at', now_text, unpack(ARGV, first, last))
+  for place = first, last do told[#told + 1] = ARGV[place] end
+  if i == count or #told >= MOST_FIELDS then
+    write_events(run_key, number - count + i, told)
+    told = {}
+  end
 end
-if math.floor(number / 100) > math.floor((number - count) / 100) then
-  redis.call('XTRIM', run_key .. ':events', 'MAXLEN', '~', max_events)
-end
+trim_events(run_key, number - count, number, max_events)
 return count

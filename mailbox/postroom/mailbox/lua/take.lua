@@ -6,7 +6,7 @@
 -- claim where there is one; by thread and run alone where there is nothing to do.
 local wanted, worker, lease, batch, again, left = tonumber(take()), take(), take(), take(), take() == 'again', take()
 if left ~= '' and redis.call('PTTL', 'postroom:worker:' .. worker) < tonumber(left) then return {} end
-local at, seconds = iso(now), string.format('%.3f', now / 1000)
+local at = iso(now)
 local abandoned = text(math.floor(now / 1000) + ABANDONED_AFTER)
 local taken = {}
 -- Messages that claims may bring along. A call that brought dozens of long threads would keep everybody waiting, so the
@@ -43,6 +43,8 @@ end
 -- RQ's notes on one attempt at a job. Its own code wants them back when it closes the books on a job that it wrote; nobody
 -- ever reads those of a doorbell of ours.
 local function note_execution(job, entry, execution)
+  local seconds = string.format('%.3f', now / 1000)
+  redis.call('HSET', 'rq:job:' .. job, 'last_heartbeat', iso(now))
   redis.call('HSET', 'rq:execution:' .. entry, 'id', execution, 'created_at', seconds, 'last_heartbeat', seconds,
     'worker_name', worker)
   redis.call('EXPIREAT', 'rq:execution:' .. entry, abandoned)
@@ -57,7 +59,7 @@ local function start(job, queue)
   if type(data) ~= 'string' then return false end
   local execution = batch .. #taken
   local entry = job .. ':' .. execution
-  redis.call('HSET', job_key, 'status', 'started', 'started_at', at, 'last_heartbeat', at, 'worker_name', worker)
+  redis.call('HSET', job_key, 'status', 'started', 'started_at', at, 'worker_name', worker)
   if not plain(data) then note_execution(job, entry, execution) end
   hand_out(job, execution, queue, data)
   return entry

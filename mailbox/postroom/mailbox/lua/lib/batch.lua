@@ -7,6 +7,8 @@ local run, run_key, fence, number, number_text, max_events
 local kinds, firsts, lasts
 local record, status, commits, events, cancel, decisions
 local thread, seq, errands, outbox
+-- Fields of the events that are told, until they are written.
+local told
 -- Whether the batch puts something into the thread's state.
 local writes_state
 -- The run's own fields go out with its counters, in one HSET.
@@ -23,7 +25,7 @@ local function open_batch(leaves)
     kinds[i] = take()
     firsts[i], lasts[i] = take_span()
   end
-  run_first, run_last, writes_state = 1, 0, false
+  run_first, run_last, writes_state, told = 1, 0, false, {}
   local of_run, of_thread
   if leaves then
     of_run = redis.call('HMGET', run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions', 'keep',
@@ -67,8 +69,6 @@ local function check_call(name, new, cleared)
   end
 end
 
-local TRIM_EVERY = 100
-
 local function check_sections()
   for i, kind in ipairs(kinds) do
     if kind == 'call' then
@@ -91,20 +91,27 @@ local function read_mail(first, last)
   if redis.call('XLEN', mailbox_key) == 0 then redis.call('DEL', mailbox_key) end
 end
 
+local function write_told()
+  write_events(run_key, events, told)
+  told = {}
+end
+
+local function gather_event(first, last)
+  if #told + last - first >= MOST_FIELDS then write_told() end
+  events = events + 1
+  for place = first, last do told[#told + 1] = ARGV[place] end
+end
+
 local function apply(kind, first, last)
-  if kind == 'tell' then
-    events = events + 1
-    redis.call('XADD', run_key .. ':events', events .. '-0', 'at', now_text, unpack(ARGV, first, last))
-    -- Trimming is approximate anyway, so it need not be thought of at every event.
-    if events % TRIM_EVERY == 0 then redis.call('XTRIM', run_key .. ':events', 'MAXLEN', '~', max_events) end
+  if kind == 'tell' then gather_event(first, last)
   elseif kind == 'say' then
     seq = seq + 1
-    redis.call('XADD', log_key, seq .. '-0', 'at', now_text, 'run', run, unpack(ARGV, first, last))
+    redis.call('XADD', log_key, entry_id(seq), 'at', now_text, 'run', run, unpack(ARGV, first, last))
   elseif kind == 'run' then run_first, run_last = first, last
   elseif kind == 'call' then put('HSET', run_key .. ':calls', first, last)
   elseif kind == 'send' then
     errands, outbox = errands + 1, outbox + 1
-    redis.call('XADD', base .. 'outbox', errands .. '-0', 'at', now_text, 'by', run, unpack(ARGV, first, last))
+    redis.call('XADD', base .. 'outbox', entry_id(errands), 'at', now_text, 'by', run, unpack(ARGV, first, last))
   elseif kind == 'sent' then
     for i = first, last, 2 do
       redis.call('SET', 'postroom:sent:' .. ARGV[i], thread_id .. '\n' .. ARGV[i + 1], 'PX', thread.keep_dedupe)
@@ -126,16 +133,18 @@ local function apply(kind, first, last)
 end
 
 local function apply_sections()
+  local before = events
   for i, kind in ipairs(kinds) do
     apply(kind, firsts[i], lasts[i])
     bare = bare and kind ~= 'call' and kind ~= 'state' and kind ~= 'output'
   end
+  trim_events(run_key, before, events, max_events)
 end
 
 -- What the step leaves to be written into the hashes of the run and of the thread.
 local function changes() return {'commits', number_text, unpack(ARGV, run_first, run_last)} end
 local function thread_changes()
-  local fields = text(seq) ~= thread.seq and {'seq', seq} or {}
+  local fields = text(seq) ~= thread.seq and {'seq', text(seq)} or {}
   if writes_state then
     for _, word in ipairs({'stateful', '1'}) do fields[#fields + 1] = word end
   end
@@ -146,7 +155,8 @@ local function thread_changes()
 end
 
 local function write_changes()
-  redis.call('HSET', run_key, 'events', events, 'updated', now_text, unpack(changes()))
+  write_told()
+  redis.call('HSET', run_key, 'events', text(events), 'updated', now_text, unpack(changes()))
   redis.call('HSET', thread_key, 'updated', now_text, unpack(thread_changes()))
 end
 

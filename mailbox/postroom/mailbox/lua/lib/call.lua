@@ -17,8 +17,20 @@ local function take_span()
   return first, cursor
 end
 
--- Lua prints large numbers with an exponent; ids and times must stay digits.
-local function text(number) return string.format('%.0f', number) end
+-- Lua prints large numbers with an exponent; ids and times must stay digits. Writing a number costs as much as looking for
+-- a key, and most of them are small or have just been written.
+local SMALL, small, last_number, last_text = 10000, {}, nil, nil
+
+local function text(number)
+  if number == last_number then return last_text end
+  if small[number] then return small[number] end
+  local written = string.format('%.0f', number)
+  if number < SMALL then small[number] = written else last_number, last_text = number, written end
+  return written
+end
+
+-- Entries of streams are numbered by us.
+local function entry_id(number) return text(number) .. '-0' end
 
 local function server_time()
   if not server_now then

@@ -14,13 +14,16 @@ local function unless(missing, ...) return missing and {} or redis.call(...) end
 -- Raises the fence; the same activation asked for again, because the reply was lost, gets its own claim back. Returns all
 -- that the loop needs: {fence, lease_until, when the run was first started, fields of the thread and of the run as they
 -- were, calls, run state, thread state, unread mail, log from the last compaction mark}; or nothing, and why. The fields
--- that Lua looks at are the first of those that are told.
+-- that Lua looks at are the first of those that are told; those of a run that has begun before come after the others.
 local function claim_run(run, worker, lease, activation)
   local run_key = run_key_of(run)
   local thread = redis.call('HMGET', thread_key, unpack(CLAIMED_OF_THREAD))
   local record = redis.call('HMGET', run_key, unpack(CLAIMED_OF_RUN))
   local open, last_fence, mail, seq, mark, stateful = thread[1] or '', unpack(thread, 2, 6)
-  local status, holder, held_for, start_at, deadline, started, commits, cancel = unpack(record, 1, 8)
+  local status, started, start_at, deadline, commits, cancel = unpack(record, 1, 6)
+  local begun = started and redis.call('HMGET', run_key, unpack(CLAIMED_OF_BEGUN)) or {}
+  local holder, held_for = begun[1], begun[2]
+  for place = 1, #CLAIMED_OF_BEGUN do record[#CLAIMED_OF_RUN + place] = begun[place] end
   local again = status == 'running' and open == run and activation ~= '' and held_for == activation and holder == worker
 
   if not status then return nil, 'does not exist or has expired' end
@@ -34,15 +37,14 @@ local function claim_run(run, worker, lease, activation)
   -- Never a number that was given out before, not even by a server that has forgotten it since (docs/adr/0004).
   local fence = again and last_fence or text(math.max((tonumber(last_fence) or 0) + 1, now))
   local till = write_lock(run, worker, fence, lease)
-  started = started or now_text
   look_by(now + lease + 1)
-  redis.call('HSET', thread_key, 'open', run, 'fence', fence, 'mail_seen', mail or '', 'updated', now_text)
+  redis.call('HSET', thread_key, 'open', run, 'fence', fence, 'updated', now_text, unpack(mail and {'mail_seen', mail} or {}))
   redis.call('HSET', run_key, 'status', 'running', 'fence', fence, 'worker', worker, 'activation', activation,
-    'updated', now_text, 'started', started, 'unanswered', '0')
+    'updated', now_text, unpack(started and {} or {'started', now_text}))
 
   -- Nothing but commits writes calls and state of a run.
   local new = commits == '0'
-  return {fence, till, started, thread, record, unless(new, 'HGETALL', run_key .. ':calls'),
+  return {fence, till, started or now_text, thread, record, unless(new, 'HGETALL', run_key .. ':calls'),
     unless(new, 'HGETALL', run_key .. ':state'), unless(not stateful, 'HGETALL', base .. 'state'),
     unless(not mail, 'XRANGE', mailbox_key, '-', '+', 'COUNT', 100),
     unless(not seq, 'XRANGE', log_key, mark or '-', '+')}

@@ -1,9 +1,23 @@
 -- The moves of a run that more than one script makes: back into the queue, to its end, and what follows from that.
 
--- The event's number is its entry id, so a reader notices at once when entries are missing.
+-- Events are numbered, and those told together are one entry of the journal: its id is the number of the last of them, each
+-- of them begins with its type. So a reader notices at once when some are missing, and a step costs one entry.
+local function write_events(run_key, number, fields)
+  if fields[1] then redis.call('XADD', run_key .. ':events', entry_id(number), 'at', now_text, unpack(fields)) end
+end
+
+-- Trimming is approximate, so it need not be thought of at every event.
+local TRIM_EVERY = 100
+
+local function trim_events(run_key, before, number, most)
+  if math.floor(number / TRIM_EVERY) > math.floor(before / TRIM_EVERY) and number > tonumber(most) then
+    redis.call('XTRIM', run_key .. ':events', 'MINID', '~', entry_id(number - most + 1))
+  end
+end
+
 local function emit(run, ...)
   local number = redis.call('HINCRBY', run_key_of(run), 'events', 1)
-  redis.call('XADD', run_key_of(run) .. ':events', number .. '-0', 'at', now_text, ...)
+  write_events(run_key_of(run), number, {...})
   return number
 end
 
@@ -18,7 +32,7 @@ end
 local function owe_errand(...)
   owed = owed + 1
   redis.call('HINCRBY', thread_key, 'outbox', 1)
-  redis.call('XADD', base .. 'outbox', redis.call('HINCRBY', thread_key, 'errands', 1) .. '-0', 'at', now_text, ...)
+  redis.call('XADD', base .. 'outbox', entry_id(redis.call('HINCRBY', thread_key, 'errands', 1)), 'at', now_text, ...)
   look_by(now)
 end
 
@@ -42,7 +56,7 @@ end
 
 local function append_log(...)
   local seq = redis.call('HINCRBY', thread_key, 'seq', 1)
-  redis.call('XADD', log_key, seq .. '-0', 'at', now_text, ...)
+  redis.call('XADD', log_key, entry_id(seq), 'at', now_text, ...)
 end
 
 -- A wake-up for the one worker that holds the thread; the fact itself is already in a key.
@@ -97,47 +111,53 @@ end
 
 -- Puts a run back where a worker may claim it. The thread's open run is always its head, so it needs no place in the lane.
 local function requeue(run, reason, attempts)
-  redis.call('HSET', run_key_of(run), 'status', 'queued', 'updated', now_text, 'waiting', '', 'wake', '', 'worker', '')
+  redis.call('HSET', run_key_of(run), 'status', 'queued', 'updated', now_text, 'waiting', '', 'wake', '', 'worker', '',
+    'unanswered', '0')
   redis.call('ZREM', timers_key, 'wake ' .. run)
   look_by(now + RING_AGAIN)
   emit(run, 'type', 'run_requeued', 'reason', reason, 'attempts', attempts)
 end
 
--- What the end of a run needs to know. A script that has read it already, or has more to write into the two hashes, says
--- so itself: `changes` and `thread_changes` go out with the end, each hash written once.
+-- What the end of a run needs to know. A script that has read it already, or has more to write, says so itself: `changes` and
+-- `thread_changes` go out with the end, each hash written once, and so does what was `told`.
 local function look_up(run)
   local record = read(run_key_of(run), 'status', 'keep', 'idempotency_key', 'events', 'phase', 'webhook', 'reports',
     'parent_thread', 'children')
   local thread = read(thread_key, 'open', 'timed')
   record.open, record.timed = thread.open == run, thread.timed
-  record.changes, record.thread_changes = {}, {}
+  record.changes, record.thread_changes, record.told = {}, {}, {}
   return record
 end
 
 -- Ends a run on every path there is: one terminal event, every call answered, every trace given its end.
 local function end_run(run, record, kind, code, message, ...)
-  local run_key, number = run_key_of(run), (tonumber(record.events) or 0) + 1
+  local run_key, number, told = run_key_of(run), (tonumber(record.events) or 0) + 1, record.told
   if record.open then
     redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', now_text, unpack(record.thread_changes))
     unlock()
   end
   -- A step whose worker died in the middle is closed here, so that every start has its end.
   if record.phase ~= '' then
-    redis.call('XADD', run_key .. ':events', number .. '-0', 'at', now_text, 'type', 'step_end', 'step', record.phase)
+    for _, word in ipairs({'type', 'step_end', 'step', record.phase}) do told[#told + 1] = word end
     number = number + 1
     table.insert(record.changes, 'phase')
     table.insert(record.changes, '')
   end
-  redis.call('HSET', run_key, 'status', 'done', 'termination', kind, 'code', code, 'message', message, 'events', number,
-    'finished', now_text, 'updated', now_text, 'worker', '', unpack(record.changes))
+  if code ~= '' or message ~= '' then
+    for _, word in ipairs({'code', code, 'message', message}) do table.insert(record.changes, word) end
+  end
+  redis.call('HSET', run_key, 'status', 'done', 'termination', kind, 'events', text(number), 'finished', now_text,
+    'updated', now_text, 'worker', '', unpack(record.changes))
   if record.status == 'waiting' then redis.call('HSET', run_key, 'waiting', '', 'wake', '') end
   if not record.bare then
     settle_calls(run, code ~= '' and code or kind)
     redis.call('PEXPIRE', run_key .. ':state', record.keep)
     redis.call('PEXPIRE', run_key .. ':outputs', record.keep)
   end
-  redis.call('XADD', run_key .. ':events', number .. '-0', 'at', now_text, 'type', 'run_finish', 'termination', kind,
-    'code', code, 'message', message, ...)
+  for _, word in ipairs({'type', 'run_finish', 'termination', kind, 'code', code, 'message', message, ...}) do
+    told[#told + 1] = word
+  end
+  write_events(run_key, number, told)
   if record.webhook ~= '' then owe_delivery(run, number) end
   if record.reports ~= '' then
     report(run, record, number, code)

@@ -2,7 +2,7 @@
 
 local function post(mail_id, reader, keep, ...)
   local number = redis.call('HINCRBY', thread_key, 'mail', 1)
-  redis.call('XADD', mailbox_key, number .. '-0', 'id', mail_id, 'at', now_text, ...)
+  redis.call('XADD', mailbox_key, entry_id(number), 'id', mail_id, 'at', now_text, ...)
   redis.call('SET', base .. 'dedupe:mail:' .. mail_id, number .. ' ' .. reader, 'PX', keep)
   return number
 end
