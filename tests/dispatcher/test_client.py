@@ -173,7 +173,9 @@ def test_events_live_from_any_offset(client: Dispatcher, thread: str) -> None:
 
 def test_trimmed_events_are_told(client: Dispatcher, thread: str) -> None:
     run_id = client.submit("clerk", "x", thread=thread).run_id
-    finish(client, claim(client, thread, run_id))
+    owner = claim(client, thread, run_id)
+    ops.run(client.client, commit.commit(owner, Batch(1, step=1).tell({"type": "text_delta", "delta": "x"})))
+    finish(client, owner, 2)
     client.client.xtrim(events_key(thread, run_id), maxlen=1, approximate=False)
     with pytest.raises(EventsTrimmed):
         list(client.events(run_id))

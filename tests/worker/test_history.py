@@ -23,10 +23,22 @@ def _events(run: RunRequest) -> str:
     return keys.events(run.thread_id, run.run_id)
 
 
+def _tell(client: Any, run: RunRequest, kind: str) -> None:
+    """Tells one more event behind the last."""
+    ((last, _),) = client.xrevrange(_events(run), count=1)
+    client.xadd(_events(run), {"at": 1, "type": kind, "step": 1}, id=f"{int(last.partition(b'-')[0]) + 1}-0")
+
+
+def _cut(client: Any, run: RunRequest) -> None:
+    """Takes the journal's first entry away."""
+    ((first, _),) = client.xrange(_events(run), count=1)
+    client.xdel(_events(run), first)
+
+
 TAMPERING: dict[str, tuple[Tamper, str]] = {
-    "a second end": (lambda client, run: _again(client, _events(run), b"run_finish"), "2 terminal events"),
-    "a step twice": (lambda client, run: _again(client, _events(run), b"step_end"), "its step_end are"),
-    "a gap": (lambda client, run: client.xdel(_events(run), "2-0"), "not numbered"),
+    "a second end": (lambda client, run: _tell(client, run, "run_finish"), "2 terminal events"),
+    "a step twice": (lambda client, run: _tell(client, run, "step_end"), "its step_end are"),
+    "a gap": (_cut, "not numbered"),
     "words twice": (lambda client, run: _again(client, keys.log(run.thread_id), b"one"), "the log has"),
     "input twice": (lambda client, run: _again(client, keys.log(run.thread_id), b"user"), "the log has the input"),
     "a foreign run": (

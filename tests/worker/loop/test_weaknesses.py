@@ -75,11 +75,11 @@ def test_w04_taking_a_run_up_again_uses_no_step_up(server_url: str) -> None:
 
 
 def test_w05_a_reader_that_lags_learns_what_it_missed(server_url: str) -> None:
-    with Clerk(server_url, [{"say": "a b c", "chunk": 1}]) as office:
+    with Clerk(server_url, [calls("look"), {"say": "a b c", "chunk": 1}]) as office:
         run = office.run()
         told = list(office.dispatcher.events(run, live=False))
         assert [entry.number for entry in told] == list(range(1, len(told) + 1))
-        office.dispatcher.client.xtrim(f"postroom:{{{office.thread}}}:run:{run}:events", maxlen=2, approximate=False)
+        office.dispatcher.client.xtrim(f"postroom:{{{office.thread}}}:run:{run}:events", maxlen=1, approximate=False)
         with pytest.raises(EventsTrimmed):
             list(office.dispatcher.events(run, after=1, live=False))
 
