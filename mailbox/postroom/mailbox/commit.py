@@ -112,17 +112,24 @@ class Batch:
             raise _not_ours(self.run_fields.keys() - STEP_FIELDS, "run")
         if self.thread_fields and not self.thread_fields.keys() <= THREAD_FIELDS:
             raise _not_ours(self.thread_fields.keys() - THREAD_FIELDS, "thread")
-        sections: list[tuple[str, list[Any]]] = [("clear-calls", [])] if self.clear_calls else []
-        sections += [("say", each) for each in self.messages]
-        sections += [("tell", each) for each in self.events]
-        sections += [("send", each) for each in self.owed]
-        sections += [(kind, items) for kind, name in _LISTS if (items := getattr(self, name))]
-        sections += [(kind, pairs(fields)) for kind, name in _MAPS if (fields := getattr(self, name))]
-        flat: list[Any] = [self.number, self.max_events, len(sections)]
-        for kind, items in sections:
-            flat.append(kind)
-            flat.append(len(items))
-            flat += items
+        flat: list[Any] = [self.number, self.max_events, 0]
+        sections = 0
+        if self.clear_calls:
+            flat += ("clear-calls", 0)
+            sections += 1
+        for kind, many in (("say", self.messages), ("tell", self.events), ("send", self.owed)):
+            sections += len(many)
+            for items in many:
+                flat += (kind, len(items), *items)
+        for kind, name in _LISTS:
+            if items := getattr(self, name):
+                sections += 1
+                flat += (kind, len(items), *items)
+        for kind, name in _MAPS:
+            if fields := getattr(self, name):
+                sections += 1
+                flat += (kind, 2 * len(fields), *pairs(fields))
+        flat[2] = sections
         return flat
 
 
@@ -146,7 +153,7 @@ _MAPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Arrivals:
     """A commit's reply: what became of it and what has arrived meanwhile, so the loop never polls."""
 

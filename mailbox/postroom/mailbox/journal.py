@@ -26,6 +26,8 @@ class Entry:
 def fields(event: Plain, limit: int = codec.MAX_BYTES, step: int = 0) -> list[Any]:
     """The stream fields of an event given as plain data: words and the step stay plain, the rest goes into the body."""
     flat: list[Any] = ["type", event["type"], "step", event.get("step", step)]
+    if len(event) == 1:
+        return flat
     rest: Plain | None = None
     for name, value in event.items():
         if value is None or name in _OWN:

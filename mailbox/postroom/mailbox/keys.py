@@ -30,7 +30,8 @@ def check_id(value: str, what: str) -> str:
     """A free-form id (thread, idempotency key, mail, call): any words, but nothing that could name another key."""
     if not isinstance(value, str) or not value:
         raise InvalidInput(f"{what} is empty; give a text of 1 to {MAX_ID_BYTES} bytes")
-    if len(value) > MAX_ID_BYTES or len(value.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
+    # No character takes more than four bytes.
+    if len(value) > MAX_ID_BYTES // 4 and len(value.encode("utf-8", "surrogatepass")) > MAX_ID_BYTES:
         raise InvalidInput(f"{what} {value[:32]!r}… is longer than {MAX_ID_BYTES} bytes")
     if not _ID.fullmatch(value):
         raise InvalidInput(f"{what} {value[:64]!r} holds a brace or a control character; leave those out")

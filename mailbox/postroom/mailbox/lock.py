@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from postroom.mailbox import inbox, keys, log, scripts
 from postroom.mailbox.doorbell import Doorbell, doorbell
@@ -10,7 +10,7 @@ from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.ops import Fields, Op, hash_fields, on_thread
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Claim:
     """All that an activation needs to begin: whose it is, until when, and what was committed so far."""
 
@@ -54,6 +54,10 @@ class Released:
     doorbell: Doorbell | None
 
 
+# One that was never claimed before has but the first of them.
+_OF_RUN: Final = (*scripts.CLAIMED_OF_RUN, *scripts.CLAIMED_OF_BEGUN)
+
+
 def claim(
     thread_id: str, run_id: str, worker: str, lease_ms: int, activation: str = "", now: int | None = None
 ) -> Op[Claim]:
@@ -73,10 +77,10 @@ def read_claim(reply: Any) -> Claim:
         int(until),
         int(started),
         _fields(scripts.CLAIMED_OF_THREAD, thread),
-        _fields((*scripts.CLAIMED_OF_RUN, *scripts.CLAIMED_OF_BEGUN), run),
-        hash_fields(calls),
-        hash_fields(run_state),
-        hash_fields(thread_state),
+        _fields(_OF_RUN, run),
+        hash_fields(calls) if calls else {},
+        hash_fields(run_state) if run_state else {},
+        hash_fields(thread_state) if thread_state else {},
         [inbox.mail(raw) for raw in mail],
         [log.entry(raw) for raw in entries],
     )

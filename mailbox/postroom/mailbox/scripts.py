@@ -57,8 +57,8 @@ RING_AGAIN_MS: Final = 5_000
 # A started doorbell counts as abandoned so many seconds after its worker last said otherwise. Longer than any lease:
 # the run is recovered from its lock, and RQ's own clean-up must not meddle meanwhile.
 ABANDONED_AFTER_S: Final = 120
-# What a claim tells of its thread and of its run, in this order; those that the script itself looks at come first. A run
-# that was never claimed before has nothing of what is told of one that has begun.
+# What a claim tells of its thread and of its run, in this order; those that the script itself looks at come first. Of a
+# run that was never claimed before there is nothing that is told of one that has begun.
 CLAIMED_OF_THREAD: Final = ("open", "fence", "mail", "seq", "mark", "stateful", "usage")
 CLAIMED_OF_RUN: Final = (
     *("status", "started", "start_at", "deadline", "commits", "cancel"),
