@@ -21,6 +21,7 @@ from postroom.mailbox.log import Entry
 from postroom.mailbox.ops import Fields, Op
 from postroom.mailbox.runs import spent
 from postroom.worker import notes
+from postroom.worker.core.calls import OpenCall
 from postroom.worker.desk import Active, Desk
 from postroom.worker.loop import Aborting, Finish, Loop, Memory, Plain, Standing, Turn, Wait
 from postroom.worker.pen import Pen
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 # A failed attempt is repeated after 250 ms, then twice as long each time.
 FIRST_RETRY_MS, LONGEST_RETRY_MS = 250, 30_000
+NOTHING_SPENT = Usage()
 
 
 async def activate(desk: Desk, thread_id: str, run_id: str) -> None:
@@ -74,18 +76,19 @@ class Activation:
         self.request = _request(run)
         self.input = [] if "input_seq" in run else list(self.request.get("messages", ()))
         self.asked = notes.asked(claim, self.owner.run_id)
-        self.log = thread_log.view(entry for entry in claim.log if entry is not self.asked)
+        self.log = thread_log.view(entry for entry in claim.log if entry is not self.asked) if claim.log else []
         self.mail = claim.mail
         self.usage, self.thread_usage = _usage(run), _usage(claim.thread)
-        self.run_state = _values(claim.run_state)
-        self.thread_state = _values(claim.thread_state)
+        self.run_state, self.thread_state = _values(claim.run_state), _values(claim.thread_state)
         self.memory: Memory | None = None
         self.begun = False
         self.pen = Pen(desk, active, int(run["commits"]) + 1, self.step, bool(phase))
         if self.request.get("parent", {}).get("reports"):
             self.pen.relay = self._relay
-        self.calls = notes.open_calls(claim.calls, self.asked.message if self.asked else None)
-        self.pen.calls = notes.by_id(self.calls)
+        self.calls: tuple[OpenCall, ...] = ()
+        if claim.calls:
+            self.calls = notes.open_calls(claim.calls, self.asked.message if self.asked else None)
+            self.pen.calls = notes.by_id(self.calls)
         self.pen.mail_given = len(self.mail)
         # The server's clock as of the claim, so that a retry is not early or late by how wrong our own is.
         self.clock_ahead = claim.lease_until - desk.settings.lease_ms - int(time.time() * 1000)
@@ -133,16 +136,13 @@ class Activation:
             op = relay.relay(parent["thread_id"], parent["run_id"], events, *limits)
             self.desk.send_off(partial(self.desk.hint, op))
 
-    async def _changed(self) -> bool:
-        """Whether the thread's state was changed by somebody else; then it is read again."""
-        if not self.active.revoked:
-            return False
+    async def _read_again(self) -> None:
+        """The thread's state was changed by somebody else."""
         self.active.revoked = False
         self.thread_state = _values(await self.pen.send(records.get_state(self.owner.thread_id)))
-        return True
 
     def _standing(self, changed: bool) -> Standing:
-        arrived = () if self.calls else (*self.input, *(mail.message for mail in self.mail))
+        arrived = () if self.calls else self._arrived()
         if not self.calls and not self.pen.step_open:
             self.step += 1
             self.pen.step = self.step
@@ -175,7 +175,9 @@ class Activation:
             self.pen.tell(
                 {"type": "run_start", "agent": self.agent, "worker": self.desk.worker, "attempt": self.attempts}
             )
-        standing = self._standing(await self._changed())
+        if changed := self.active.revoked:
+            await self._read_again()
+        standing = self._standing(changed)
         turn = await self._taken(loop.step(standing, self.pen))
         if self.active.lost:
             raise FenceLost(f"run {self.owner.run_id}: the lease could not be kept")
@@ -222,14 +224,20 @@ class Activation:
         finally:
             self.active.stepping = None
 
+    def _arrived(self) -> tuple[Plain, ...]:
+        """What came since the last turn."""
+        return (*self.input, *[mail.message for mail in self.mail])
+
     def _said(self, turn: Turn) -> list[Plain]:
         """What the turn adds to the log. Results come first: nothing may stand between a call and its result."""
         if not turn.folds:
             return list(turn.messages)
-        arrived = turn.arrived if turn.arrived is not None else (*self.input, *(mail.message for mail in self.mail))
+        arrived = turn.arrived if turn.arrived is not None else self._arrived()
         results = [message for message in turn.messages if message["role"] == "tool"]
+        if not results:
+            return [*arrived, *turn.messages]
         others = [message for message in turn.messages if message["role"] != "tool"]
-        if self.calls or not results:
+        if self.calls:
             return [*results, *arrived, *others]
         # The calls were asked and answered within one turn.
         return [*arrived, *turn.messages]
@@ -249,7 +257,8 @@ class Activation:
             for mail in self.mail:
                 batch.read(mail.number)
         batch.clear_calls = bool(self.calls) and not turn.calls
-        self.pen.note(batch, turn.calls)
+        if turn.calls:
+            self.pen.note(batch, turn.calls)
         if turn.usage:
             self.usage, self.thread_usage = self.usage + turn.usage, self.thread_usage + turn.usage
             batch.run_fields["usage"] = codec.encode(spent(self.usage))
@@ -348,7 +357,8 @@ class Activation:
 
 
 def _text(fields: Fields, name: str) -> str:
-    return fields.get(name, b"").decode()
+    value = fields.get(name)
+    return value.decode() if value else ""
 
 
 def _request(run: Fields) -> Plain:
@@ -366,11 +376,11 @@ def _request(run: Fields) -> Plain:
 
 
 def _usage(fields: Fields) -> Usage:
-    return Usage.model_validate(codec.decode(fields["usage"])) if fields.get("usage") else Usage()
+    return Usage.model_validate(codec.decode(fields["usage"])) if fields.get("usage") else NOTHING_SPENT
 
 
 def _values(fields: Fields) -> dict[str, Any]:
-    return {name: codec.decode(value) for name, value in fields.items()}
+    return {name: codec.decode(value) for name, value in fields.items()} if fields else {}
 
 
 def _cancelled_kind(code: str) -> TerminationKind:

@@ -17,7 +17,7 @@ from postroom.mailbox.keys import check_id, check_token
 from postroom.mailbox.ops import Op, transition
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Bell:
     """A doorbell this worker has taken; an `opened` one comes with the claim to its run, if there was any need.
 

@@ -69,14 +69,15 @@ class Pen:
 
     def tell(self, event: Plain) -> None:
         """Shows an event; the start and the end of a step are remembered, so that each start gets one end."""
-        if event["type"] == "step_start":
+        kind = event["type"]
+        if kind == "step_start":
             self.step_open = True
             self._silent = True
-        elif event["type"] == "step_end":
+        elif kind == "step_end":
             self.step_open = False
-        if not self._joined(event):
+        words = kind in _GROWING
+        if not words or not self._joined(event):
             self._told.append(event)
-        words = event["type"] in _GROWING
         if self._timer is None or (words and not self._urgent):
             self._forget_timer()
             self._urgent = words
@@ -95,9 +96,9 @@ class Pen:
 
     def _joined(self, event: Plain) -> bool:
         """Words that follow words become one event."""
-        grows = _GROWING.get(event["type"])
+        grows = _GROWING[event["type"]]
         last = self._told[-1] if self._told else None
-        if not grows or not last or last["type"] != event["type"] or last.get("id") != event.get("id"):
+        if not last or last["type"] != event["type"] or last.get("id") != event.get("id"):
             return False
         self._told[-1] = {**last, grows: last[grows] + event[grows]}
         return True
@@ -134,7 +135,11 @@ class Pen:
             settings = self.desk.settings
             batch = Batch(self.number, self.step, settings.max_body_bytes, settings.max_events)
             for event in self._told:
-                self._show(event, batch)
+                try:
+                    batch.tell(event)
+                except BodyTooLarge as error:
+                    # What it shows is stored or refused on its own; the events around it must not be lost with it.
+                    log.warning("%s of run %s is not shown: %s", event["type"], self.active.owner.run_id, error)
             phase = self._phase()
             if phase != self._phase_written:
                 batch.run_fields["phase"] = phase
@@ -154,13 +159,6 @@ class Pen:
     def forget(self) -> None:
         """Gives up what was told and cannot be written; a step whose start was seen still gets its end."""
         self._told = [{"type": "step_end"}] if self._phase_written and not self.step_open else []
-
-    def _show(self, event: Plain, batch: Batch) -> None:
-        try:
-            batch.tell(event)
-        except BodyTooLarge as error:
-            # What it shows is stored or refused on its own; the events around it must not be lost with it.
-            log.warning("%s of run %s is not shown: %s", event["type"], self.active.owner.run_id, error)
 
     def _phase(self) -> str:
         """The number of the step that is open, for whoever finds the run without us."""
