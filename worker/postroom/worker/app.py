@@ -90,6 +90,10 @@ class App:
         """The names of all agents."""
         return sorted({*self.loops, *self.registry.agents})
 
+    def names(self, agent: str) -> bool:
+        """Whether one of them has that name; asked for every run, so nothing is sorted for it."""
+        return agent in self.loops or self.registry.names(agent)
+
     @property
     def own(self) -> set[str]:
         """The names of those that the app itself defines."""
@@ -101,7 +105,7 @@ class App:
         A run that has `begun` stays with its loop: one that is `pinned` began with an agent of the registry, and one
         that is not with a loop of the app's own, even if an agent of that name has been stored since.
         """
-        if stored_number(pinned):
+        if pinned and stored_number(pinned):
             return self._agent_loop
         if name in self.loops and (not self.registry.stores(name) or (begun and not pinned)):
             return self.loops[name]

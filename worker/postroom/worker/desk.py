@@ -107,7 +107,7 @@ class Desk:
 
     async def loop(self, agent: str, pinned: str, begun: bool) -> "Loop | None":
         """Who serves a run of that agent; one nobody has heard of may have been stored a moment ago."""
-        if self.stored and not pinned and agent not in self.app.agents:
+        if self.stored and not pinned and not self.app.names(agent):
             await self.stored.refresh()
         return self.app.loop(agent, pinned, begun)
 

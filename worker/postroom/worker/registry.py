@@ -86,6 +86,10 @@ class Registry:
         """Whether the agent is a stored one, be it one that cannot be served here."""
         return agent in self._stored or agent in self._refused
 
+    def names(self, agent: str) -> bool:
+        """Whether there is an agent of that name, be it one that cannot be served here."""
+        return agent in self._current or agent in self._refused
+
     @property
     def defined(self) -> list[str]:
         """The names of the agents that the app itself defines."""
