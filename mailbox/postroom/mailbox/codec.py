@@ -40,7 +40,8 @@ def decode(body: bytes, limit: int = READ_BYTES) -> Any:
 
 def fitting(words: str, limit: int) -> str:
     """The words, if they keep to the limit that bodies have."""
-    if len(words) > limit or (len(words) * 4 > limit and len(words.encode("utf-8", "replace")) > limit):
+    # No character takes more than four bytes.
+    if len(words) * 4 > limit and (len(words) > limit or len(words.encode("utf-8", "replace")) > limit):
         raise BodyTooLarge(f"the text has {len(words)} characters, the limit is {limit} bytes; store it elsewhere")
     return words
 

@@ -8,7 +8,7 @@ in, and nobody awaits anything per word.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from postroom.dispatcher import AsyncDispatcher
@@ -164,10 +164,10 @@ class Pen:
         """The number of the step that is open, for whoever finds the run without us."""
         return str(self.step) if self.step_open else ""
 
-    async def send(self, op: Op[T]) -> T:
+    def send(self, op: Op[T]) -> Coroutine[Any, Any, T]:
         """Sends, and goes on trying while the lease may still be ours: a commit found twice counts once."""
         self._still_ours()
-        return await persist(self.desk.group, op, f"commit of run {self.active.owner.run_id}", self._still_ours)
+        return persist(self.desk.group, op, f"commit of run {self.active.owner.run_id}", self._still_ours)
 
     def _still_ours(self) -> bool:
         if self.active.lost or time.monotonic() > self.active.lease_ends:
