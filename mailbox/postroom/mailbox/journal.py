@@ -61,7 +61,8 @@ def told_last(raw: Sequence[Sequence[Any]]) -> Entry | None:
 
 def _events(raw: Sequence[Any]) -> list[Entry]:
     last, flat = int(raw[0].partition(b"-")[0]), raw[1]
-    at, found = 0, []
+    at = 0
+    found: list[dict[str, bytes]] = []
     for name, value in zip(flat[::2], flat[1::2], strict=True):
         if name == b"type":
             found.append({})

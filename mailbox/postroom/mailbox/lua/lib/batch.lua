@@ -6,7 +6,9 @@
 local run, run_key, fence, number, number_text, max_events
 local kinds, firsts, lasts
 local record, status, commits, events, cancel, decisions
-local thread, seq, errands, outbox
+local thread, seq, outbox
+-- How many errands the thread has had; looked up when there is one more.
+local errands
 -- Fields of the events that are told, until they are written.
 local told
 -- Whether the batch puts something into the thread's state.
@@ -30,11 +32,11 @@ local function open_batch(leaves)
   if leaves then
     of_run = redis.call('HMGET', run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions', 'keep',
       'idempotency_key', 'phase', 'webhook', 'reports', 'parent_thread', 'children')
-    of_thread = redis.call('HMGET', thread_key, 'open', 'fence', 'seq', 'mail', 'errands', 'outbox', 'keep_dedupe',
-      'mail_seen', 'keep_thread', 'timed', 'stateful')
+    of_thread = redis.call('HMGET', thread_key, 'open', 'fence', 'seq', 'mail', 'outbox', 'mail_seen', 'keep_thread', 'timed',
+      'stateful')
   else
     of_run = redis.call('HMGET', run_key, 'status', 'fence', 'commits', 'events', 'cancel', 'decisions')
-    of_thread = redis.call('HMGET', thread_key, 'open', 'fence', 'seq', 'mail', 'errands', 'outbox', 'keep_dedupe')
+    of_thread = redis.call('HMGET', thread_key, 'open', 'fence', 'seq', 'mail', 'outbox')
   end
   -- Spelt out, since a table that is made whole costs a third of one that grows; these run at every step.
   record = {status = of_run[1] or '', fence = of_run[2] or '', events = of_run[4] or '', keep = of_run[7] or '',
@@ -43,9 +45,8 @@ local function open_batch(leaves)
   status, commits, events = record.status, tonumber(of_run[3]), tonumber(of_run[4]) or 0
   cancel, decisions, bare = of_run[5] or '', tonumber(of_run[6]) or 0, commits == 0
   thread = {open = of_thread[1] or '', fence = of_thread[2] or '', seq = of_thread[3] or '', mail = of_thread[4] or '',
-    errands = of_thread[5] or '', keep_dedupe = of_thread[7] or '', mail_seen = of_thread[8] or '',
-    keep_thread = of_thread[9] or '', timed = of_thread[10] or '', stateful = of_thread[11] or ''}
-  seq, errands, outbox = tonumber(thread.seq) or 0, tonumber(thread.errands) or 0, tonumber(of_thread[6]) or 0
+    mail_seen = of_thread[6] or '', keep_thread = of_thread[7] or '', timed = of_thread[8] or '', stateful = of_thread[9] or ''}
+  seq, errands, outbox = tonumber(thread.seq) or 0, nil, tonumber(of_thread[5]) or 0
 end
 
 -- A retry after a lost reply finds its own number and changes nothing.
@@ -110,11 +111,13 @@ local function apply(kind, first, last)
   elseif kind == 'run' then run_first, run_last = first, last
   elseif kind == 'call' then put('HSET', run_key .. ':calls', first, last)
   elseif kind == 'send' then
-    errands, outbox = errands + 1, outbox + 1
+    errands = (errands or tonumber(read(thread_key, 'errands').errands) or 0) + 1
+    outbox = outbox + 1
     redis.call('XADD', base .. 'outbox', entry_id(errands), 'at', now_text, 'by', run, unpack(ARGV, first, last))
   elseif kind == 'sent' then
+    local keep = read(thread_key, 'keep_dedupe').keep_dedupe
     for i = first, last, 2 do
-      redis.call('SET', 'postroom:sent:' .. ARGV[i], thread_id .. '\n' .. ARGV[i + 1], 'PX', thread.keep_dedupe)
+      redis.call('SET', 'postroom:sent:' .. ARGV[i], thread_id .. '\n' .. ARGV[i + 1], 'PX', keep)
     end
   elseif kind == 'clear-calls' then redis.call('DEL', run_key .. ':calls')
   elseif kind == 'read' then read_mail(first, last)
@@ -145,12 +148,8 @@ end
 local function changes() return {'commits', number_text, unpack(ARGV, run_first, run_last)} end
 local function thread_changes()
   local fields = text(seq) ~= thread.seq and {'seq', text(seq)} or {}
-  if writes_state then
-    for _, word in ipairs({'stateful', '1'}) do fields[#fields + 1] = word end
-  end
-  if errands > (tonumber(thread.errands) or 0) then
-    for _, word in ipairs({'errands', errands, 'outbox', outbox}) do fields[#fields + 1] = word end
-  end
+  if writes_state then append(fields, 'stateful', '1') end
+  if errands then append(fields, 'errands', text(errands), 'outbox', text(outbox)) end
   return fields
 end
 

@@ -51,6 +51,11 @@ local function open_call(keys, arguments)
   open_shared()
 end
 
+local function append(words, ...)
+  local count, more = #words, {...}
+  for place = 1, #more do words[count + place] = more[place] end
+end
+
 local function in_future(milliseconds) return text(now + milliseconds) end
 
 local function refuse(code, message) return redis.error_reply(code .. ' ' .. message) end

@@ -138,14 +138,20 @@ local function end_run(run, record, kind, code, message, ...)
   end
   -- A step whose worker died in the middle is closed here, so that every start has its end.
   if record.phase ~= '' then
-    for _, word in ipairs({'type', 'step_end', 'step', record.phase}) do told[#told + 1] = word end
+    append(told, 'type', 'step_end', 'step', record.phase)
+    append(record.changes, 'phase', '')
     number = number + 1
-    table.insert(record.changes, 'phase')
-    table.insert(record.changes, '')
   end
-  if code ~= '' or message ~= '' then
-    for _, word in ipairs({'code', code, 'message', message}) do table.insert(record.changes, word) end
+  append(told, 'type', 'run_finish', 'termination', kind)
+  if code ~= '' then
+    append(told, 'code', code)
+    append(record.changes, 'code', code)
   end
+  if message ~= '' then
+    append(told, 'message', message)
+    append(record.changes, 'message', message)
+  end
+  append(told, ...)
   redis.call('HSET', run_key, 'status', 'done', 'termination', kind, 'events', text(number), 'finished', now_text,
     'updated', now_text, 'worker', '', unpack(record.changes))
   if record.status == 'waiting' then redis.call('HSET', run_key, 'waiting', '', 'wake', '') end
@@ -153,9 +159,6 @@ local function end_run(run, record, kind, code, message, ...)
     settle_calls(run, code ~= '' and code or kind)
     redis.call('PEXPIRE', run_key .. ':state', record.keep)
     redis.call('PEXPIRE', run_key .. ':outputs', record.keep)
-  end
-  for _, word in ipairs({'type', 'run_finish', 'termination', kind, 'code', code, 'message', message, ...}) do
-    told[#told + 1] = word
   end
   write_events(run_key, number, told)
   if record.webhook ~= '' then owe_delivery(run, number) end
