@@ -19,6 +19,7 @@ from postroom.mailbox import lock, scripts
 from postroom.mailbox.commit import Owner
 from postroom.mailbox.connect import LOST_CONNECTION
 from postroom.mailbox.errors import InvalidInput
+from postroom.mailbox.group import Group
 from postroom.mailbox.ids import new_id
 from postroom.mailbox.ops import Op
 from postroom.worker import bells
@@ -58,6 +59,8 @@ class Consumer:
     ) -> None:
         self.desk, self.stock, self.queues, self.slots, self.stopping = desk, stock, queues, slots, stopping
         self.lookouts = [Lookout(client, desk.group, queue) for queue in queues]
+        # Takes have a connection of their own: behind the commits of all runs that end, free slots would wait for nothing.
+        self.taker = Group(client)
         self.serving: dict[asyncio.Task[None], Bell] = {}
         self.answered = 0
         self.turned = time.monotonic()
@@ -100,8 +103,7 @@ class Consumer:
 
     async def close(self) -> None:
         """Gives the connections back."""
-        for lookout in self.lookouts:
-            await lookout.close()
+        await asyncio.gather(self.taker.close(), *(lookout.close() for lookout in self.lookouts))
 
     # -- taking ------------------------------------------------------------------------------------------------------
 
@@ -122,7 +124,7 @@ class Consumer:
             wanted, asked_at = min(free, MOST_BELLS), time.monotonic()
             if there_are_more:
                 batch = new_id()
-                taken = await self._surely(self.desk.group.run(self._taking(wanted, batch)), batch)
+                taken = await self._surely(self.taker.run(self._taking(wanted, batch)), batch)
                 await self._serve(taken, asked_at)
                 there_are_more = len(taken) == wanted
             else:
