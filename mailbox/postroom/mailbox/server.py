@@ -56,9 +56,9 @@ maxmemory-policy noeviction
 stream-node-max-bytes 512
 """
 
-# Linked with the GNU C library, the server uses its allocator, which by itself keeps seven freed pieces of a size at hand and
-# gathers all others again and again: a twelfth of what a run costs there. One setting, for a second would not get past
-# `setpriv`. Others ignore it.
+# A server that uses the allocator of the GNU C library, as the wheel's does, has it keep seven freed pieces of a size at
+# hand and gather all others again and again: a twelfth of what a run costs. Others ignore this. It must stay one setting:
+# a second one would not get past `setpriv`.
 ALLOCATOR = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=2000"}
 
 Found = TypeVar("Found")

@@ -17,8 +17,8 @@ from postroom.mailbox.errors import InvalidInput
 Command = tuple[str | bytes | int | float, ...]
 
 _pack: Callable[[Command], bytes] = hiredis.pack_command  # type: ignore[assignment]  # its stub says one argument
-# Redis serves one call at a time: a larger one would keep others waiting without saving anything more.
-MOST_TOGETHER = 16
+# Their replies come together too, when the last is done: twice as many would save 2 % and be answered half as soon.
+MOST_TOGETHER = 8
 # What is this large is no cheaper in company.
 LARGE = 65_536
 
