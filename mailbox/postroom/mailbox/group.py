@@ -116,7 +116,7 @@ class Group:
                 await asyncio.wait([self._reading])
             self._connection = await self._pool.get_connection()
         connection = self._connection
-        await connection.send_packed_command([b"".join([call.sent for call in sent])])
+        await send(connection, b"".join([call.sent for call in sent]))
         self.round_trips += 1
         return connection
 
@@ -146,7 +146,7 @@ async def run_alone(client: "redis.asyncio.Redis", op: Op[T]) -> T:
     pool: Any = client.connection_pool
     connection = await pool.get_connection()
     try:
-        await connection.send_packed_command([pack(op.command).alone])
+        await send(connection, pack(op.command).alone)
         return result(op, await read_reply(connection))
     except BaseException:
         await connection.disconnect(nowait=True)
@@ -158,6 +158,15 @@ async def run_alone(client: "redis.asyncio.Redis", op: Op[T]) -> T:
 def _settle(reply: "asyncio.Future[Any]", value: Any) -> None:
     if not reply.done():
         reply.set_result(value)
+
+
+async def send(connection: Any, packed: bytes) -> None:
+    """Writes to a connection."""
+    try:
+        await connection.send_packed_command([packed])
+    except RuntimeError as error:
+        # uvloop's word for a connection that the server has closed a moment ago; redis-py does not know it.
+        raise RedisConnectionError(f"the connection is closed: {error}") from error
 
 
 async def read_reply(connection: Any) -> Any:

@@ -59,7 +59,7 @@ class Consumer:
     ) -> None:
         self.desk, self.stock, self.queues, self.slots, self.stopping = desk, stock, queues, slots, stopping
         self.lookouts = [Lookout(client, desk.group, queue) for queue in queues]
-        # Takes have a connection of their own: behind the commits of all runs that end, free slots would wait for nothing.
+        # On a connection of their own: behind the commits of all runs that end, free slots would wait for nothing.
         self.taker = Group(client)
         self.serving: dict[asyncio.Task[None], Bell] = {}
         self.answered = 0

@@ -13,7 +13,7 @@ import redis.asyncio
 from redis.exceptions import ResponseError
 
 from postroom.mailbox.connect import LOST_CONNECTION
-from postroom.mailbox.group import Group, read_reply
+from postroom.mailbox.group import Group, read_reply, send
 from postroom.mailbox.ops import Op, is_unknown, result
 from postroom.mailbox.wire import Command, pack_all
 from postroom.worker.bells import Bell
@@ -42,7 +42,7 @@ class Lookout:
         self._ended.clear()
         try:
             await self._connect()
-            await self._connection.send_packed_command([pack_all([self._look, *([take.command] if take else [])])])
+            await send(self._connection, pack_all([self._look, *([take.command] if take else [])]))
             await read_reply(self._connection)
             reply = await read_reply(self._connection) if take else None
             return result(take, reply) if take and not is_unknown(reply) else []
@@ -74,7 +74,7 @@ class Lookout:
     async def _connect(self) -> None:
         if self._connection is None:
             self._connection = await self._pool.get_connection()
-            await self._connection.send_packed_command([pack_all([("CLIENT", "ID")])])
+            await send(self._connection, pack_all([("CLIENT", "ID")]))
             self._id = await read_reply(self._connection)
 
     async def _make_sure(self) -> None:

@@ -139,7 +139,7 @@ class Worker:
                     await channel.subscribe(keys.control(self.name), keys.AGENTS_CHANGED)
                     async for message in channel.listen():
                         await self._heard(message["channel"].decode(), message["data"])
-            except (RedisError, OSError):
+            except (RedisError, OSError, RuntimeError):  # the last is what uvloop raises when the server hung up
                 await asyncio.sleep(random.uniform(0.2, 1.0))  # noqa: S311 - jitter
 
     async def _heard(self, channel: str, data: bytes) -> None:
