@@ -21,7 +21,9 @@ from rq.worker import Worker as RqWorker
 from postroom.dispatcher import Dispatcher, functions
 from postroom.mailbox import keys, ops
 from postroom.mailbox.connect import connect
+from postroom.mailbox.errors import BodyTooLarge, InvalidInput
 from postroom.mailbox.scripts import JOB
+from postroom.mailbox.settings import Settings
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[2]
@@ -87,7 +89,6 @@ def test_times_are_written_as_rq_writes_them(plain: Any, day: str) -> None:
 
     from postroom.mailbox import lane
     from postroom.mailbox.contracts import RunRequest
-    from postroom.mailbox.settings import Settings
 
     moment = datetime.fromisoformat(f"{day}T23:59:58.123+00:00")
     run_id = uuid.uuid4().hex
@@ -174,6 +175,10 @@ def test_redis_cli_submits_and_cancels(client: Dispatcher, plain: Any, queue: st
     assert cli("FCALL", "postroom_cancel", "1", key, second)[0] == "cancelled"
     for wrong in (["echo"], ["a b", "x"], ["echo", "x", "colour", "red"], ["echo", "x", "priority", "999"]):
         assert "ERR" in cli("FCALL", "postroom_submit", "1", key, *wrong)[0]
+    for reserved in ("mail-1", "call-1"):
+        assert "neither mail- nor call-" in cli("FCALL", "postroom_submit", "1", key, "echo", "x", "run", reserved)[0]
+    late = ["start_at", "9999999999999", "on_busy", "interrupt"]
+    assert "only be enqueued" in cli("FCALL", "postroom_submit", "1", key, "echo", "x", *late)[0]
     assert "ERR" in cli("FCALL", "postroom_submit", "1", "other:key", "echo", "x")[0]
     with worker(server_url, queue):
         assert client.wait(f"a-{queue}", 15).status == "done"
@@ -229,6 +234,104 @@ def test_what_the_client_would_refuse_the_function_refuses(
     assert not plain.exists(f"postroom:run:{run}")
     assert not plain.exists(b"postroom:{%b}:thread" % thread)
     assert plain.zscore(keys.WATCH, thread) is None
+
+
+def call(plain: Any, thread: str, words: str = "x", **options: Any) -> Any:
+    flat = [part for pair in options.items() for part in pair]
+    key = keys.thread(thread)
+    return plain.execute_command("FCALL", "postroom_submit", 1, key, "echo", words, "queue", "nobody", *flat)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ({"run_id": "mail-1"}, {"run": "mail-1"}),
+        ({"run_id": "call-1"}, {"run": "call-1"}),
+        ({"idempotency_key": ""}, {"key": ""}),
+        ({"start_at": 10**13 + 1}, {"start_at": 10**13 + 1}),
+        ({"deadline": 10**13 + 1}, {"deadline": 10**13 + 1}),
+        ({"start_at": 10**13, "on_busy": "interrupt"}, {"start_at": 10**13, "on_busy": "interrupt"}),
+        ({"start_at": 10**13, "on_busy": "reject"}, {"start_at": 10**13, "on_busy": "reject"}),
+    ],
+)
+def test_the_function_refuses_what_the_client_refuses(
+    plain: Any, client: Dispatcher, ours: dict[str, Any], theirs: dict[str, Any]
+) -> None:
+    ops.run(plain, functions.install(client.settings))
+    thread = uuid.uuid4().hex
+    with pytest.raises(InvalidInput):
+        client.submit("echo", "x", thread=thread, queue="nobody", **ours)
+    with pytest.raises(ResponseError, match=r"^(?!.*script)"):
+        call(plain, thread, **theirs)
+    assert not plain.exists(keys.thread(thread))
+
+
+def test_the_latest_time_is_accepted(plain: Any, client: Dispatcher) -> None:
+    ops.run(plain, functions.install(client.settings))
+    outcome = call(plain, uuid.uuid4().hex, start_at=10**13, deadline=10**13)
+    record = client.get_run(outcome[1].decode())
+    assert (outcome[0], record.start_at, record.deadline) == (b"delayed", 10**13, 10**13)
+
+
+def test_the_function_keeps_to_the_limit_of_bodies(plain: Any, server_url: str) -> None:
+    settings = Settings(redis_url=server_url, max_body_bytes=2_000)
+    ops.run(plain, functions.install(settings))
+    thread, longest = uuid.uuid4().hex, 2_000
+    with Dispatcher(server_url, settings=settings) as client:
+        while True:
+            try:
+                client.submit("echo", "x" * longest, thread=thread, queue="nobody")
+            except BodyTooLarge:
+                longest -= 1
+            else:
+                break
+    assert call(plain, thread, "x" * longest)[0] == b"queued"
+    with pytest.raises(ResponseError, match="the limit is 2000"):
+        call(plain, thread, "x" * (longest + 1))
+
+
+@pytest.mark.parametrize(
+    ("url", "accepted"),
+    [
+        (URL, True),
+        ("HTTPS://shop.example:8443/hook?to=a@b&x", True),
+        ("http://localhost", True),
+        ("http://shop.example:/hook", True),
+        ("http://[::1]:8080/hook", True),
+        ("http://[2001:db8:0:0:0:0:0:1]/", True),
+        ("http://shop.example/" + "é" * (2048 - 20), True),
+        ("http://shop.example/" + "é" * (2048 - 19), False),
+        ("ftp://shop.example", False),
+        ("http://", False),
+        ("http:///hook", False),
+        ("https://?to=shop", False),
+        ("http://:80/hook", False),
+        ("http://shop.example:0/", False),
+        ("http://shop.example:65536/", False),
+        ("http://shop.example:http/", False),
+        ("http://shop:80:80/", False),
+        ("http://[::1/", False),
+        ("http://[1:2]/", False),
+        ("http://[::1::2]/", False),
+        ("https://user:hush@shop.example", False),
+        ("https://shop.example/hook#part", False),
+        ("https://shop.example/a b", False),
+        ("https://shop.example/\x7f", False),
+        ("", False),
+    ],
+)
+def test_client_and_function_agree_on_webhooks(plain: Any, client: Dispatcher, url: str, accepted: bool) -> None:
+    ops.run(plain, functions.install(client.settings))
+    for submit in (
+        lambda thread: client.submit("echo", "x", thread=thread, queue="nobody", webhook=url).outcome,
+        lambda thread: call(plain, thread, webhook=url)[0].decode(),
+    ):
+        thread = uuid.uuid4().hex
+        if accepted:
+            assert submit(thread) == "queued"
+        else:
+            with pytest.raises((InvalidInput, ResponseError), match="webhook"):
+                submit(thread)
 
 
 def test_the_function_takes_every_id_that_the_client_takes(plain: Any, client: Dispatcher) -> None:

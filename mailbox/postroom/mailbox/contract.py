@@ -41,6 +41,8 @@ def web_address(what: str, instead: str) -> AfterValidator:
 
 
 MAX_URL = 2048
+# Milliseconds since 1970: the year 2286, and still digits when Lua writes it.
+MAX_TIME = 10**13
 ThreadId = Annotated[str, _id("thread id")]
 RunId = Annotated[str, _token("run id")]
 CallId = Annotated[str, _id("call id")]
@@ -51,7 +53,7 @@ AgentId = Annotated[str, _name("agent")]
 Webhook = Annotated[str, web_address("webhook", "verify the signature instead")]
 QueueName = Annotated[str, _name("queue")]
 ToolName = Annotated[str, _name("tool")]
-Milliseconds = Annotated[int, Field(ge=0, le=10**13)]
+Milliseconds = Annotated[int, Field(ge=0, le=MAX_TIME)]
 Metadata = dict[str, JsonValue]
 Model = TypeVar("Model", bound=BaseModel)
 

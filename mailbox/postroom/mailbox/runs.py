@@ -23,6 +23,9 @@ from postroom.mailbox.lifecycle import CallStatus, RunStatus, TerminationKind, T
 from postroom.mailbox.messages import FrontendTool, Message
 from postroom.mailbox.tickets import Decision, Ticket
 
+# Ids that Redis gives out itself; nobody else's may look like one that is still to come.
+RESERVED_RUN_IDS = {"mail-": "mail starts", "call-": "postroom_submit starts"}
+
 
 class OnBusy(StrEnum):
     """What a submission does when its thread has a run already."""
@@ -88,8 +91,9 @@ class RunRequest(Contract):
 
     @model_validator(mode="after")
     def _can_be_done(self) -> "RunRequest":
-        if self.run_id.startswith("mail-"):
-            raise ValueError("run ids that begin with 'mail-' are given to runs that mail starts")
+        for prefix, given_to in RESERVED_RUN_IDS.items():
+            if self.run_id.startswith(prefix):
+                raise ValueError(f"run ids that begin with {prefix!r} are given to runs that {given_to}")
         if self.start_at is not None and self.on_busy is not OnBusy.ENQUEUE:
             raise ValueError("a delayed run can only be enqueued; leave on_busy at 'enqueue'")
         if self.on_busy is OnBusy.STEER and not self.messages:
