@@ -23,7 +23,7 @@ async def serve(url: str, settings: Settings) -> int:
     group = Group(client)
     await group.run(functions.install(settings))
     log.info("dispatcher: standing by to sweep")
-    await Sweeper(group, settings).run(stopping)
+    await Sweeper(group, settings, "dispatcher").run(stopping)
     await group.close()
     await client.aclose()
     return 0

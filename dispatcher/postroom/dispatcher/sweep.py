@@ -1,6 +1,6 @@
 """The sweep: one process at a time works off the watch list, so that nothing accepted is ever forgotten.
 
-1. be the one sweeper (a lease on a key; whoever holds it looks, the others stand by)
+1. be the one sweeper (a lease on a key; whoever holds it looks, the others stand by; dispatchers come before workers)
 2. look at every thread that is due: take back, start, wake, expire, ring again; carry out errands that are left
 3. bury workers that have gone silent: the doorbells they had taken go back to their queues
 4. now and then drop expired names from the listings, what is left of doorbells that nobody answered, and the functions
@@ -12,14 +12,14 @@ import logging
 import os
 import random
 import socket
-from typing import Any
+from typing import Any, Literal
 
 from redis.exceptions import RedisError
 
 from postroom.dispatcher.doorbells import drop_abandoned, put_back_all
 from postroom.dispatcher.driving import drive
 from postroom.dispatcher.errands import carry_out
-from postroom.mailbox import fleet, keys, libraries, watch
+from postroom.mailbox import fleet, keys, libraries, scripts, watch
 from postroom.mailbox.connect import LOST_CONNECTION
 from postroom.mailbox.group import Group
 from postroom.mailbox.ops import Op
@@ -29,17 +29,20 @@ from postroom.mailbox.watch import Look
 log = logging.getLogger(__name__)
 
 SWEEPER = "postroom:sweeper"
+# There while a dispatcher waits for a worker to hand the office over.
+WANTED = "postroom:sweeper:wanted"
+Kind = Literal["dispatcher", "worker"]
 LOOKS_AT_ONCE = 100
 TIDY_EVERY = 60
-# Redis has no command for "extend this if it is mine"; SET with XX would take it from another.
-_EXTEND = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
+_NEW = 2  # what elect.lua says of a sweeper that was none before
 
 
 class Sweeper:
     """Sweeps for as long as it runs, if it is its turn."""
 
-    def __init__(self, group: Group, settings: Settings) -> None:
-        self.name = f"{socket.gethostname()}-{os.getpid()}-{random.randrange(10**6)}"  # noqa: S311 - a name
+    def __init__(self, group: Group, settings: Settings, kind: Kind) -> None:
+        self.kind = kind
+        self.name = f"{kind}-{socket.gethostname()}-{os.getpid()}-{random.randrange(10**6)}"  # noqa: S311 - a name
         self.group = group
         self.settings = settings
         self.passes = 0
@@ -53,7 +56,7 @@ class Sweeper:
                 if await self.elected():
                     pause = 0 if await self.sweep() >= LOOKS_AT_ONCE else every
             except (RedisError, OSError) as error:
-                log.warning("sweep: the server does not answer (%s), trying again", error)
+                log.warning("sweep: the server %s (%s), trying again", _trouble(error), error)
                 pause = every * random.uniform(1, 2)  # noqa: S311 - jitter
             try:
                 await asyncio.wait_for(stopping.wait(), pause or 0.001)
@@ -64,10 +67,12 @@ class Sweeper:
     async def elected(self) -> bool:
         """Whether this process is the sweeper for the next few seconds."""
         lease = 3 * self.settings.sweep_ms
-        if await self.group.run(Op(("SET", SWEEPER, self.name, "NX", "PX", lease), bool)):
+        script = scripts.of_package("postroom.dispatcher", "elect").sha
+        stood = Op(("EVALSHA", script, 2, SWEEPER, WANTED, self.name, lease, self.kind), int)
+        outcome = await self.group.run(stood)
+        if outcome == _NEW:
             log.info("sweep: %s looks after the watch list", self.name)
-            return True
-        return await self.group.run(Op(("EVAL", _EXTEND, 1, SWEEPER, self.name, lease), bool))
+        return outcome > 0
 
     async def resign(self) -> None:
         """Lets another one begin at once."""
@@ -148,6 +153,10 @@ async def carry_out_all(
     for thread, outcome in zip(due, await asyncio.gather(*plans, return_exceptions=True), strict=True):
         if isinstance(outcome, BaseException):
             log.warning("sweep: errands of thread %r: %s, trying again", thread, outcome)
+
+
+def _trouble(error: BaseException) -> str:
+    return "does not answer" if isinstance(error, LOST_CONNECTION) else "refuses"
 
 
 def _answers(outcomes: list[Any]) -> list[Any]:

@@ -155,7 +155,7 @@ class Worker:
             self.desk.mail_came(wake_up.run_id)
 
     async def _sweep(self) -> None:
-        await Sweeper(self.desk.group, self.settings).run(self.stopping)
+        await Sweeper(self.desk.group, self.settings, "worker").run(self.stopping)
 
     # -- leaving -----------------------------------------------------------------------------------------------------
 
