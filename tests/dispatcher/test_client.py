@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from postroom.dispatcher import AsyncDispatcher, Dispatcher, RunRequest, message
-from postroom.mailbox import commit, lock, ops
+from postroom.mailbox import commit, lane, lock, ops
 from postroom.mailbox.commit import Batch, Owner
 from postroom.mailbox.contracts import Termination
 from postroom.mailbox.errors import (
@@ -236,6 +236,77 @@ def test_listings_are_paged_and_filtered(client: Dispatcher, thread: str) -> Non
     for wrong in ({"limit": 0}, {"limit": 1000}, {"cursor": "x"}):
         with pytest.raises(InvalidInput):
             client.list_runs(**wrong)
+
+
+def _every_run(client: Dispatcher, **wanted: Any) -> list[str]:
+    page = client.list_runs(**wanted)
+    found = [run.run_id for run in page.items]
+    while page.cursor:
+        page = client.list_runs(**wanted, cursor=page.cursor)
+        found += [run.run_id for run in page.items]
+    return found
+
+
+def test_a_page_stays_where_it_is_while_new_runs_arrive(client: Dispatcher, thread: str) -> None:
+    ids = [client.submit("lister", "x", thread=f"{thread} {i}", tenant=thread).run_id for i in range(4)]
+    page = client.list_runs(tenant=thread, limit=2)
+    late = [client.submit("lister", "x", thread=f"{thread} late {i}", tenant=thread).run_id for i in range(3)]
+    rest = client.list_runs(tenant=thread, limit=2, cursor=page.cursor)
+    assert sorted(run.run_id for run in (*page.items, *rest.items)) == sorted(ids)
+    assert sorted(_every_run(client, tenant=thread, limit=2)) == sorted([*ids, *late])
+
+
+def test_runs_of_the_same_moment_are_each_listed_once(client: Dispatcher, thread: str) -> None:
+    long_ago = int(client.client.time()[0]) * 1000 - 3_600_000
+    wanted = [RunRequest(run_id=new_id(), thread_id=f"{thread} {i}", tenant=thread) for i in range(450)]
+    ops.run_all(client.client, [lane.submit(request, client.settings, long_ago) for request in wanted])
+    ids = [request.run_id for request in wanted]
+    assert _every_run(client, tenant=thread, limit=70) == sorted(ids, reverse=True)
+    assert _every_run(client, tenant=thread, limit=200) == sorted(ids, reverse=True)
+
+
+def test_threads_are_listed_by_agent_and_by_whether_they_work(client: Dispatcher, thread: str) -> None:
+    agent = f"a-{uuid.uuid4().hex[:8]}"
+    working, queued, idle, later = (f"{thread} {name}" for name in ("working", "queued", "idle", "later"))
+    claim(client, working, client.submit(agent, "x", thread=working).run_id)
+    client.submit(agent, "x", thread=queued)
+    finish(client, claim(client, idle, client.submit(agent, "x", thread=idle).run_id))
+    client.submit(agent, "x", thread=later, delay_ms=60_000)
+
+    def listed(**wanted: Any) -> set[str]:
+        found: set[str] = set()
+        cursor: str | None = None
+        while True:
+            page = client.list_threads(agent=agent, limit=3, cursor=cursor, **wanted)
+            found |= {each.thread_id for each in page.items}
+            cursor = page.cursor
+            if cursor is None:
+                return found
+
+    assert listed() == {working, queued, idle, later}
+    assert listed(status="busy") == {working, queued}
+    assert listed(status="idle") == {idle, later}
+    assert client.list_threads(agent="nobody-" + agent).items == []
+
+
+def test_what_a_listing_cannot_mean_is_refused(client: Dispatcher, thread: str) -> None:
+    with pytest.raises(InvalidInput, match="queued, running, waiting, done"):
+        client.list_runs(status="nonsense")
+    with pytest.raises(InvalidInput, match="busy, idle"):
+        client.list_threads(status="open")
+    for _ in range(2):
+        client.submit("lister", "x", thread=thread, tenant=thread)
+    cursor = client.list_runs(tenant=thread, limit=1).cursor
+    with pytest.raises(InvalidInput, match="this listing"):
+        client.list_threads(cursor=cursor)
+    wrongs: list[Any] = ["", "50", "1234", "x", "ünï", "9" * 5_000, 50]
+    for wrong in wrongs:
+        for listing in (client.list_runs, client.list_threads, client.list_undelivered, client.list_stranded):
+            with pytest.raises(InvalidInput, match="is not one that this listing gave out") as caught:
+                listing(cursor=wrong)
+            assert "\n" not in str(caught.value)
+    with pytest.raises(InvalidInput, match="limit"):
+        client.list_runs(limit="5")  # type: ignore[arg-type]
 
 
 def _every_thread(client: Dispatcher) -> set[str]:

@@ -78,6 +78,37 @@ def test_submit_tail_and_lists(postroom: Call, answer: Any, thread: str, server_
     assert any(each["thread_id"] for each in answer("threads", "--limit", "5"))
 
 
+@pytest.mark.parametrize("listing", ["runs", "threads"])
+def test_a_list_with_more_ends_in_its_cursor(postroom: Call, answer: Any, thread: str, listing: str) -> None:
+    agent = f"a-{uuid.uuid4().hex[:8]}"
+    for place in range(3):
+        answer("submit", agent, "x", "--thread", f"{thread} {place}")
+    found: list[str] = []
+    more: list[str] = []
+    for items in (2, 1):
+        *listed, last = answer(listing, "--agent", agent, "--limit", "2", *more)
+        if "cursor" in last:
+            more = ["--cursor", last["cursor"]]
+        else:
+            listed.append(last)
+        found += [each["thread_id"] for each in listed]
+        assert len(listed) == items
+    assert sorted(found) == [f"{thread} {place}" for place in range(3)]
+    # What people read is no JSON, and the cursor does not stand in the table.
+    code, _, err = postroom(listing, "--agent", agent, "--limit", "2")
+    assert (code, err) == (0, f"more: {' '.join(more)}\n")
+    assert postroom(listing, "--agent", agent, "--limit", "2", "--json")[2] == ""
+
+
+def test_threads_are_listed_by_what_they_do(answer: Any, thread: str, server_url: str) -> None:
+    agent = f"a-{uuid.uuid4().hex[:8]}"
+    (done,) = answer("submit", agent, "x", "--thread", thread)
+    assert [each["thread_id"] for each in answer("threads", "--agent", agent, "--status", "busy")] == [thread]
+    worked(server_url, thread, done["run_id"])
+    assert [each["thread_id"] for each in answer("threads", "--agent", agent, "--status", "idle")] == [thread]
+    assert answer("threads", "--agent", agent, "--status", "busy") == []
+
+
 def test_cancel_interrupt_and_retry(answer: Any, postroom: Call, thread: str) -> None:
     (first,), (second,) = (answer("submit", "clerk", "x", "--thread", thread) for _ in range(2))
     assert answer("cancel", first["run_id"])[0]["outcome"] == "cancelled"
@@ -135,6 +166,8 @@ def test_stats_and_doctor(answer: Any, postroom: Call) -> None:
         ["inspect", "ghost"],
         ["send", "ghost thread", "x"],
         ["runs", "--limit", "0"],
+        ["runs", "--cursor", "50"],
+        ["threads", "--cursor", "50"],
         ["worker"],
         ["worker", "--app", "nonsense"],
         ["worker", "--app", "no.such.module:app"],

@@ -8,6 +8,7 @@ from typing import Any
 from postroom.dispatcher import doctor
 from postroom.dispatcher.answers import client_of, plain, print_line, say
 from postroom.dispatcher.client import Dispatcher
+from postroom.dispatcher.listings import ThreadStatus
 from postroom.dispatcher.terminal import table
 from postroom.mailbox import keys
 from postroom.mailbox.errands import Lost
@@ -29,6 +30,8 @@ def _add_lists(verbs: Any) -> None:
     runs.add_argument("--tenant")
     runs.set_defaults(run=_runs)
     threads = verbs.add_parser("threads", help="list threads, the latest active first")
+    threads.add_argument("--status", choices=[status.value for status in ThreadStatus])
+    threads.add_argument("--agent")
     threads.set_defaults(run=_threads)
     for each in (runs, threads):
         each.add_argument("--limit", type=int, default=50)
@@ -50,16 +53,17 @@ def _runs(given: argparse.Namespace) -> int:
 
 def _threads(given: argparse.Namespace) -> int:
     with client_of(given) as client:
-        page = client.list_threads(limit=given.limit, cursor=given.cursor)
+        page = client.list_threads(agent=given.agent, status=given.status, limit=given.limit, cursor=given.cursor)
     return _page(given, page, ["thread_id", "agent", "open", "last", "seq", "epoch", "fence"])
 
 
 def _page(given: argparse.Namespace, page: Any, columns: list[str]) -> int:
     if given.json:
-        for item in page.items:
-            print_line(json.dumps(plain(item), ensure_ascii=False))
-    else:
-        table(columns, [[plain(item).get(column, "") for column in columns] for item in page.items])
+        # One value per line; the last one, which is no item, says that there is more.
+        for value in [*page.items, *([{"cursor": page.cursor}] if page.cursor else [])]:
+            print_line(json.dumps(plain(value), ensure_ascii=False))
+        return 0
+    table(columns, [[plain(item).get(column, "") for column in columns] for item in page.items])
     if page.cursor:
         sys.stderr.write(f"more: --cursor {page.cursor}\n")
     return 0
