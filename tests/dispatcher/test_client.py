@@ -181,6 +181,38 @@ def test_trimmed_events_are_told(client: Dispatcher, thread: str) -> None:
         list(client.events(run_id))
 
 
+@pytest.mark.parametrize("live", [True, False])
+def test_a_journal_that_is_gone_is_told(client: Dispatcher, thread: str, live: bool) -> None:
+    run_id = client.submit("clerk", "x", thread=thread).run_id
+    owner = claim(client, thread, run_id)
+    ops.run(client.client, commit.commit(owner, Batch(1, step=1).tell({"type": "text_delta", "delta": "1"})))
+    seen = list(client.events(run_id, live=False))[-1].number
+    client.client.delete(events_key(thread, run_id))
+    with pytest.raises(EventsTrimmed, match=run_id):
+        list(client.events(run_id, live=live))
+    finish(client, owner, 2)
+    client.client.delete(events_key(thread, run_id))
+    for after in (0, seen):
+        with pytest.raises(EventsTrimmed, match=run_id):
+            list(client.events(run_id, after, live=live))
+    last = client.get_run(run_id).events
+    assert list(client.events(run_id, last, live=live)) == []
+
+
+def test_events_behind_a_number_that_there_never_was_are_refused(client: Dispatcher, thread: str) -> None:
+    run_id = client.submit("clerk", "x", thread=thread).run_id
+    wrongs: list[Any] = [-3, 1, 10**30, 2**64, "1", 1.5, float("nan"), None]
+    for wrong in wrongs:
+        with pytest.raises(InvalidInput) as caught:
+            list(client.events(run_id, wrong))
+        assert "\n" not in str(caught.value)
+    finish(client, claim(client, thread, run_id))
+    last = client.get_run(run_id).events
+    assert list(client.events(run_id, last)) == []
+    with pytest.raises(InvalidInput, match=str(last)):
+        list(client.events(run_id, last + 1))
+
+
 def test_wait_ends_with_the_run_or_the_callers_patience(client: Dispatcher, thread: str) -> None:
     run_id = client.submit("clerk", "x", thread=thread).run_id
     with pytest.raises(WaitTimeout, match=run_id):

@@ -162,6 +162,7 @@ def test_stats_and_doctor(answer: Any, postroom: Call) -> None:
         ["submit", "clerk", "x", "--priority", "999"],
         ["cancel", "ghost"],
         ["tail", "ghost"],
+        ["tail", "ghost", "--after", "-3"],
         ["decide", "ghost", "k", "deny"],
         ["inspect", "ghost"],
         ["send", "ghost thread", "x"],
