@@ -63,16 +63,34 @@ def test_a_run_without_a_thread_gets_one(client: Dispatcher) -> None:
 
 
 def test_bad_input_is_one_line_and_writes_nothing(client: Dispatcher) -> None:
-    for wrong in (
+    quiet = f"q-{uuid.uuid4().hex[:8]}"
+    wrongs: list[dict[str, Any]] = [
         {"thread": "a{b"},
+        {"thread": ""},
+        {"thread": 5},
+        {"run_id": ""},
         {"priority": 999},
         {"on_busy": "panic"},
         {"delay_ms": -1},
+        {"delay_ms": "5"},
+        {"delay_ms": 1.5},
+        {"delay_ms": 10**30},
+        {"timeout_ms": float("nan")},
+        {"start_at": 10**13, "delay_ms": 5},
+        {"start_at": 0, "delay_ms": 0},
+        {"deadline": 10**13, "timeout_ms": 5},
         {"metadata": {"x": object()}},
-    ):
+        {"input": None},
+        {"input": 5},
+        {"input": ["words"]},
+        {"input": b"words"},
+        {"input": {"role": "user"}},
+    ]
+    for wrong in wrongs:
         with pytest.raises(InvalidInput) as caught:
-            client.submit("clerk", "x", **wrong)
+            client.submit("clerk", **{"input": "x", "queue": quiet, **wrong})
         assert "\n" not in str(caught.value)
+    assert client.client.llen(f"rq:queue:{quiet}") == 0
     with pytest.raises(InvalidInput):
         client.submit("two words", "x")
 
@@ -100,6 +118,17 @@ def test_one_that_cannot_be_sent_is_refused_alone(server_url: str) -> None:
     for outcomes, accepted in ((first, "queued"), (asyncio.run(in_a_loop()), "again")):
         assert isinstance(outcomes[1], BodyTooLarge)
         assert [outcomes[0].outcome, outcomes[2].outcome] == [accepted] * 2
+
+
+def test_what_is_no_request_is_refused_alone(client: Dispatcher) -> None:
+    fine = RunRequest(run_id=new_id(), thread_id=new_id())
+    wrongs: list[Any] = [None, "words", {"agent": "clerk"}, fine.as_dict()]
+    first, *refused, last = client.submit_many([fine, *wrongs, fine])
+    assert (first.outcome, last.outcome) == ("queued", "again")
+    assert [type(each) for each in refused] == [InvalidInput] * len(wrongs)
+    no_list: Any = 5
+    with pytest.raises(InvalidInput, match="several requests"):
+        client.submit_many(no_list)
 
 
 def test_more_than_one_write_is_still_one_list_of_outcomes(client: Dispatcher) -> None:
@@ -138,6 +167,9 @@ def test_a_ticket_is_decided_once(client: Dispatcher, thread: str) -> None:
     assert client.decide(run_id, "k1", "deny", decision_id="d1", reason="no").outcome == "again"
     with pytest.raises(RunNotFound):
         client.decide("ghost", "k1", "deny")
+    no_decision: Any = {"target": "k1"}
+    with pytest.raises(InvalidInput, match="Decision"):
+        client.decide_many(run_id, [no_decision])
 
 
 def test_send_and_steer(client: Dispatcher, thread: str) -> None:
@@ -217,7 +249,15 @@ def test_wait_ends_with_the_run_or_the_callers_patience(client: Dispatcher, thre
     run_id = client.submit("clerk", "x", thread=thread).run_id
     with pytest.raises(WaitTimeout, match=run_id):
         client.wait(run_id, 0.05)
+    wrongs: list[Any] = [float("nan"), "5", [5]]
+    for wrong in wrongs:
+        with pytest.raises(InvalidInput, match="timeout"):
+            client.wait(run_id, wrong)
+    with pytest.raises(WaitTimeout):
+        client.wait(run_id, float("-inf"))
     finish(client, claim(client, thread, run_id))
+    for long in (float("inf"), 10**400):
+        assert client.wait(run_id, long).status == "done"
     record = client.wait(run_id, 5)
     assert record.termination == Termination(kind=TerminationKind.NATURAL_END)
 

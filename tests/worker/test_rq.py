@@ -247,6 +247,7 @@ def call(plain: Any, thread: str, words: str = "x", **options: Any) -> Any:
     [
         ({"run_id": "mail-1"}, {"run": "mail-1"}),
         ({"run_id": "call-1"}, {"run": "call-1"}),
+        ({"run_id": ""}, {"run": ""}),
         ({"idempotency_key": ""}, {"key": ""}),
         ({"start_at": 10**13 + 1}, {"start_at": 10**13 + 1}),
         ({"deadline": 10**13 + 1}, {"deadline": 10**13 + 1}),

@@ -17,6 +17,8 @@ from postroom.mailbox.settings import Settings
 Stream = Generator[Iterable[Op[Any]] | Entry, Any, None]
 # How long one blocking read lasts; a run that never says anything is looked at again after this.
 PATIENCE_MS = 5_000
+# Longer than anybody's patience.
+LONGEST_S = 10**9
 # Beyond this a stream has no numbers of ours.
 MOST_EVENTS = 2**53
 _SETTLED = frozenset({"done", "waiting"})
@@ -59,7 +61,9 @@ def _told(thread_id: str, run_id: str, after: int, last: int) -> Plan[list[Entry
 
 def wait(settings: Settings, /, run_id: str, timeout: float | None = None) -> Plan[RunRecord]:
     """The run's record once it is done or waits for somebody."""
-    until = None if timeout is None else time.monotonic() + timeout
+    if timeout is not None and (not isinstance(timeout, int | float) or timeout != timeout):  # as only NaN is
+        raise InvalidInput(f"timeout {timeout!r} must be seconds, or None to wait for ever")
+    until = None if timeout is None else time.monotonic() + max(0, min(timeout, LONGEST_S))
     while True:
         record = yield from get_run(settings, run_id)
         if record.status in _SETTLED:

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack, cast
 
 from postroom.mailbox import approvals, deliveries, errands, grants, inbox, keys, lane, lock, log, records, watch
 from postroom.mailbox.contracts import (
@@ -28,6 +28,8 @@ T = TypeVar("T")
 # A plan yields ops, each time for one round trip, and gets a list of values or errors back.
 Plan = Generator[Iterable[Op[Any]], list[Any], T]
 Input = str | Message | Sequence[Message]
+# What may be given as a span from now on, and the moment that it stands for.
+_MOMENTS = {"delay_ms": "start_at", "timeout_ms": "deadline"}
 
 
 class Options(TypedDict, total=False):
@@ -73,12 +75,11 @@ def all_of(ops: list[Op[Any]]) -> Plan[list[Any]]:
 def request(agent: str | None, input: Input, options: Options) -> RunRequest:  # noqa: A002 - the user's word
     """A checked request with the ids filled in."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    run_id = given.pop("run_id", None) or new_id()
-    thread_id = given.pop("thread", None) or f"thread-{run_id}"
-    return parse(
-        RunRequest,
-        {"run_id": run_id, "thread_id": thread_id, "agent": agent, "messages": messages_of(input), **given},
-    )
+    run_id = given.pop("run_id", None)
+    ids = {"run_id": new_id() if run_id is None else run_id}
+    # Only what was left out means a new one; an empty id is somebody's mistake.
+    ids["thread_id"] = given.pop("thread", f"thread-{ids['run_id']}")
+    return parse(RunRequest, {**ids, "agent": agent, "messages": messages_of(input), **given})
 
 
 def messages_of(given: Input) -> tuple[Message, ...]:
@@ -87,6 +88,8 @@ def messages_of(given: Input) -> tuple[Message, ...]:
         return (message("user", given),)
     if isinstance(given, Message):
         return (given,)
+    if not isinstance(given, Iterable):
+        raise InvalidInput(f"the input must be a text, a message or several messages, not {type(given).__name__}")
     return tuple(given)
 
 
@@ -97,34 +100,41 @@ def submit(settings: Settings, /, agent: str | None, input: Input, **options: Un
 
 
 def _timed(options: Options) -> Plan[Options]:
-    delay = options.pop("delay_ms", None)
-    timeout = options.pop("timeout_ms", None)
-    if delay is None and timeout is None:
-        return options
-    if min(delay or 0, timeout or 0) < 0:
-        raise InvalidInput("delay_ms and timeout_ms must not be negative")
-    now = yield from one(watch.clock())
-    if delay is not None:
-        options["start_at"] = now + delay
-    if timeout is not None:
-        options["deadline"] = now + timeout
-    return options
+    spans: dict[str, Any] = {name: span for name in _MOMENTS if (span := options.get(name)) is not None}
+    rest: dict[str, Any] = {name: value for name, value in options.items() if name not in _MOMENTS}
+    for name, span in spans.items():
+        if not isinstance(span, int) or span < 0:
+            raise InvalidInput(f"{name} {span!r} must be whole milliseconds, 0 or more")
+        if rest.get(_MOMENTS[name]) is not None:
+            raise InvalidInput(f"{name} and {_MOMENTS[name]} say the same thing twice; give one of them")
+    if spans:
+        now = yield from one(watch.clock())
+        rest |= {_MOMENTS[name]: now + span for name, span in spans.items()}
+    return cast(Options, rest)
 
 
 def submit_many(settings: Settings, /, requests: Iterable[RunRequest]) -> Plan[list[Any]]:
     """Accepts many runs in one round trip; each result is a `Submitted` or the error of that one alone."""
+    if not isinstance(requests, Iterable):
+        raise InvalidInput(f"submit_many takes several requests, not {type(requests).__name__}")
     wanted = list(requests)
     refused: dict[int, PostroomError] = {}
 
     def accepted() -> Iterator[Op[lane.Submitted]]:
         for place, request in enumerate(wanted):
             try:
-                yield lane.submit(request, settings)
+                yield lane.submit(_expect(RunRequest, request), settings)
             except PostroomError as error:
                 refused[place] = error
 
     answers = iter((yield accepted()))
     return [refused.get(place) or next(answers) for place in range(len(wanted))]
+
+
+def _expect(kind: type[T], value: Any) -> T:
+    if not isinstance(value, kind):
+        raise InvalidInput(f"this must be a {kind.__name__}, not {type(value).__name__}")
+    return value
 
 
 def locate(target: str) -> Plan[tuple[str, str | None]]:
@@ -165,8 +175,9 @@ def decide(
 
 def decide_many(settings: Settings, /, run_id: str, decisions: Sequence[Decision]) -> Plan[approvals.Decided]:
     """Answers several tickets of a run, all or none."""
+    given = [_expect(Decision, each) for each in decisions]
     thread_id = yield from one(records.thread_of(run_id))
-    return (yield from one(approvals.decide(thread_id, run_id, decisions, settings.max_body_bytes)))
+    return (yield from one(approvals.decide(thread_id, run_id, given, settings.max_body_bytes)))
 
 
 def tool_output(settings: Settings, /, run_id: str, call_id: str, *, step: int | None = None) -> Plan[str]:
