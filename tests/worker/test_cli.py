@@ -3,6 +3,8 @@
 import json
 import uuid
 from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,6 +130,75 @@ def test_decide_and_send(answer: Any, postroom: Call, thread: str, server_url: s
     assert found["calls"][0]["decision"]["reason"] == "no"
     assert any("HGETALL" in line for line in found["redis"])
     assert answer("inspect", thread)[0]["unread"][0]["id"] == "m1"
+
+
+def waiting_for(url: str, thread: str, run_id: str, *calls: str) -> None:
+    """The run waits for an answer to each of these calls."""
+    with Dispatcher(url) as client:
+        owner = Owner(thread, run_id, ops.run(client.client, lock.claim(thread, run_id, "w", 10_000)).fence)
+        batch = Batch(1, step=1)
+        for call in calls:
+            batch.raise_ticket(call, {"id": f"of-{call}", "call_id": call, "tool": "pay"})
+        ops.run(client.client, commit.suspend(owner, batch, WaitingReason.APPROVAL))
+
+
+def test_a_decision_carries_its_value(answer: Any, postroom: Call, thread: str, server_url: str) -> None:
+    (done,) = answer("submit", "clerk", "x", "--thread", thread)
+    run = done["run_id"]
+    waiting_for(server_url, thread, run, "c1", "c2", "c3")
+    for words, complaint in (
+        (["of-c1", "answer"], "the answer to of-c1 is missing"),
+        (["of-c1", "answer", "--result", "Bern"], "not JSON"),
+        (["of-c1", "allow_once", "--arguments", "[1]"], "arguments"),
+        (["of-c1"], "needs a ticket or call and an action"),
+        ([], "needs a ticket or call and an action"),
+        (["of-c1", "answer", "--file", "-"], "leave target, action out"),
+        (["--file", "/no/such/file"], "cannot be read"),
+    ):
+        code, out, err = postroom("decide", run, *words)
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+        assert complaint in err
+    assert answer("decide", run, "c1", "answer", "--result", '{"city": "Bern"}')[0]["outcome"] == "accepted"
+    answer("decide", run, "c2", "allow_once", "--arguments", '{"euros": 5}', "--by", "ann")
+    answer("decide", run, "c3", "deny", "--reason", "too much")
+    first, second, third = (call["decision"] for call in answer("inspect", run)[0]["calls"])
+    assert (first["action"], first["result"]) == ("answer", {"city": "Bern"})
+    assert (second["arguments"], second["by"]) == ({"euros": 5}, "ann")
+    assert third["reason"] == "too much"
+
+
+def test_several_decisions_are_one_file(
+    answer: Any, postroom: Call, thread: str, server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (done,) = answer("submit", "clerk", "x", "--thread", thread)
+    run = done["run_id"]
+    waiting_for(server_url, thread, run, "c1", "c2")
+    first = {"target": "c1", "action": "answer", "result": "yes", "id": f"d1-{run}"}
+    second = {"target": "of-c2", "action": "allow_once", "arguments": {"euros": 5}, "by": "bob", "id": f"d2-{run}"}
+    place = tmp_path / "decisions.json"
+    for wrong in (
+        "no json",
+        "[]",
+        "{}",
+        "[5]",
+        '[{"target": "c1"}]',
+        json.dumps([first, {**second, "colour": "red"}]),
+        json.dumps([{**first, "action": "allow_once"}, {"target": "c2", "action": "answer"}]),
+        json.dumps([first, {"target": "ghost", "action": "deny"}]),
+    ):
+        place.write_text(wrong)
+        code, out, err = postroom("decide", run, "--file", str(place))
+        assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert [call["ticket_status"] for call in answer("inspect", run)[0]["calls"]] == ["open", "open"]
+    place.write_text(json.dumps([first, second]))
+    assert answer("decide", run, "--file", str(place), "--by", "ann")[0]["outcome"] == "accepted"
+    monkeypatch.setattr("sys.stdin", StringIO(json.dumps([first, second])))
+    assert answer("decide", run, "--file", "-")[0]["outcome"] == "again"
+    found = [call["decision"] for call in answer("inspect", run)[0]["calls"]]
+    assert [(each["by"], each.get("result"), each.get("arguments")) for each in found] == [
+        ("ann", "yes", None),
+        ("bob", None, {"euros": 5}),
+    ]
 
 
 def test_the_dead_are_listed_retried_and_dropped(answer: Any, thread: str, server_url: str) -> None:

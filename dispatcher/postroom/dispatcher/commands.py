@@ -12,11 +12,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from postroom.dispatcher import views
+from postroom.dispatcher import deciding, views
 from postroom.dispatcher.answers import client_of, plain, print_line, say
 from postroom.dispatcher.client import Dispatcher
 from postroom.dispatcher.terminal import show_events
-from postroom.mailbox.contracts import DecisionAction, OnBusy
+from postroom.mailbox.contracts import OnBusy
 from postroom.mailbox.errors import PostroomError
 from postroom.mailbox.settings import Settings
 
@@ -139,13 +139,9 @@ def _add_control(verbs: _Verbs) -> None:
     interrupt = verbs.add_parser("interrupt", help="clear a thread: queued runs superseded, the open one stopped")
     interrupt.add_argument("thread")
     interrupt.set_defaults(run=_interrupt)
-    decide = verbs.add_parser("decide", help="answer a ticket")
+    decide = verbs.add_parser("decide", help="answer a ticket, or several of a run")
     decide.add_argument("run_id", metavar="RUN")
-    decide.add_argument("target", metavar="TICKET|CALL")
-    decide.add_argument("action", choices=[action.value for action in DecisionAction])
-    decide.add_argument("--reason")
-    decide.add_argument("--by")
-    decide.add_argument("--id", help="the decision's own id: the same one twice is one")
+    deciding.add_options(decide)
     decide.set_defaults(run=_decide)
     retry = verbs.add_parser("retry", help="submit the request of an ended run once more")
     retry.add_argument("run_id", metavar="RUN")
@@ -171,10 +167,9 @@ def _interrupt(given: argparse.Namespace) -> int:
 
 
 def _decide(given: argparse.Namespace) -> int:
+    decisions = deciding.decisions_of(given)
     with client_of(given) as client:
-        done = client.decide(
-            given.run_id, given.target, given.action, decision_id=given.id, reason=given.reason, by=given.by
-        )
+        done = client.decide_many(given.run_id, decisions)
     say(given, done, f"{done.outcome}; the run is {done.run_status}")
     return 0
 
