@@ -291,6 +291,18 @@ def test_delete_thread_leaves_nothing(client: Dispatcher, thread: str) -> None:
         client.delete_thread(thread)
 
 
+def test_what_is_wrong_with_a_thread_names_it(client: Dispatcher, thread: str) -> None:
+    for verb in (client.interrupt, client.delete_thread, lambda name: client.send(name, "psst"), client.get_thread):
+        with pytest.raises(ThreadNotFound, match=thread):
+            verb(thread)
+    run_id = client.submit("clerk", "x", thread=thread).run_id
+    with pytest.raises(ThreadBusy, match=f"{thread}.*{run_id}"):
+        client.submit("clerk", "x", thread=thread, on_busy="reject")
+    client.cancel(thread)
+    with pytest.raises(RunNotFound, match=thread):
+        client.cancel(thread)
+
+
 def test_listings_are_paged_and_filtered(client: Dispatcher, thread: str) -> None:
     ids = [client.submit("lister", "x", thread=f"{thread} {i}", tenant=thread).run_id for i in range(7)]
     client.cancel(ids[0])

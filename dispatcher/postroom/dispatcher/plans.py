@@ -25,6 +25,7 @@ from postroom.mailbox.ops import Op
 from postroom.mailbox.settings import Settings
 
 T = TypeVar("T")
+_NAMELESS = "the thread "
 # A plan yields ops, each time for one round trip, and gets a list of values or errors back.
 Plan = Generator[Iterable[Op[Any]], list[Any], T]
 Input = str | Message | Sequence[Message]
@@ -72,6 +73,16 @@ def all_of(ops: list[Op[Any]]) -> Plan[list[Any]]:
     return values
 
 
+def on_thread(thread: str, op: Op[T]) -> Plan[T]:
+    """A plan of a single op on a thread; transitions say "the thread", which tells nobody which."""
+    try:
+        return (yield from one(op))
+    except PostroomError as error:
+        if not error.message.startswith(_NAMELESS):
+            raise
+        raise type(error)(f"thread {thread!r} {error.message.removeprefix(_NAMELESS)}") from None
+
+
 def request(agent: str | None, input: Input, options: Options) -> RunRequest:  # noqa: A002 - the user's word
     """A checked request with the ids filled in."""
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
@@ -96,7 +107,8 @@ def messages_of(given: Input) -> tuple[Message, ...]:
 def submit(settings: Settings, /, agent: str | None, input: Input, **options: Unpack[Options]) -> Plan[lane.Submitted]:  # noqa: A002
     """Accepts a run; with `delay_ms` it starts that much later by the server's clock."""
     options = yield from _timed(options)
-    return (yield from one(lane.submit(request(agent, input, options), settings)))
+    wanted = request(agent, input, options)
+    return (yield from on_thread(wanted.thread_id, lane.submit(wanted, settings)))
 
 
 def _timed(options: Options) -> Plan[Options]:
@@ -150,12 +162,12 @@ def locate(target: str) -> Plan[tuple[str, str | None]]:
 def cancel(settings: Settings, /, target: str, *, request_id: str = "") -> Plan[lane.Cancelled]:
     """Cancels a run, or by a thread's id its open run or else its next one; a retry gives the same request_id."""
     thread_id, run_id = yield from locate(target)
-    return (yield from one(lane.cancel(thread_id, run_id, request_id=request_id)))
+    return (yield from on_thread(thread_id, lane.cancel(thread_id, run_id, request_id=request_id)))
 
 
 def interrupt(settings: Settings, /, thread: str) -> Plan[lane.Interrupted]:
     """Clears a thread: queued runs superseded, the open one stopped."""
-    return (yield from one(lane.interrupt(thread)))
+    return (yield from on_thread(thread, lane.interrupt(thread)))
 
 
 def decide(
@@ -214,7 +226,7 @@ def send(
     words = message("user", text) if isinstance(text, str) else text
     fields = {"id": mail_id or new_id(), "thread_id": thread, "message": words, "sender": sender}
     letter = parse(Letter, {**fields, "agent": agent, "queue": queue})
-    return (yield from one(inbox.send(letter, settings)))
+    return (yield from on_thread(thread, inbox.send(letter, settings)))
 
 
 def steer(settings: Settings, /, thread: str, text: Input, *, run_id: str | None = None) -> Plan[lane.Submitted]:
@@ -299,7 +311,7 @@ def drop_delivery(settings: Settings, /, delivery_id: str) -> Plan[bool]:
 
 def delete_thread(settings: Settings, /, thread: str) -> Plan[int]:
     """Deletes an idle thread with all it holds."""
-    return (yield from one(lane.delete(thread)))
+    return (yield from on_thread(thread, lane.delete(thread)))
 
 
 def list_lost(settings: Settings, /, thread: str) -> Plan[list[errands.Lost]]:
