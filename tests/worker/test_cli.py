@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from postroom.dispatcher import Dispatcher
-from postroom.mailbox import commit, lock, ops
+from postroom.mailbox import commit, keys, lock, ops
 from postroom.mailbox.commit import Batch, Owner
 from postroom.mailbox.contracts import Termination, message
 from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
 from postroom.worker.cli import main
+from tests.worker.fleet import Server
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -24,7 +25,7 @@ def postroom(server_url: str, capsys: pytest.CaptureFixture[str]) -> Call:
     def call(*words: str) -> tuple[int, str, str]:
         capsys.readouterr()
         try:
-            code = main([*words, "--url", server_url])
+            code = main([words[0], "--url", server_url, *words[1:]])
         except SystemExit as stop:
             code = int(stop.code or 0)
         out, err = capsys.readouterr()
@@ -201,20 +202,56 @@ def test_several_decisions_are_one_file(
     ]
 
 
+def dead(answer: Any, url: str, thread: str) -> str:
+    """A run that was given up."""
+    (done,) = answer("submit", "clerk", "x", "--thread", thread)
+    with Dispatcher(url) as client:
+        fence = ops.run(client.client, lock.claim(thread, done["run_id"], "w", 10_000)).fence
+        ops.run(client.client, lock.release(thread, done["run_id"], fence, "it broke", lock.Failure(None, 1)))
+    return str(done["run_id"])
+
+
 def test_the_dead_are_listed_retried_and_dropped(answer: Any, thread: str, server_url: str) -> None:
-    ids = []
-    for _ in range(2):
-        (done,) = answer("submit", "clerk", "x", "--thread", thread)
-        with Dispatcher(server_url) as client:
-            fence = ops.run(client.client, lock.claim(thread, done["run_id"], "w", 10_000)).fence
-            op = lock.release(thread, done["run_id"], fence, "it broke", lock.Failure(None, 1))
-            ops.run(client.client, op)
-        ids.append(done["run_id"])
+    ids = [dead(answer, server_url, thread) for _ in range(2)]
     listed = [run["run_id"] for run in answer("dead", "list")]
     assert set(ids) <= set(listed)
     assert answer("dead", "drop", ids[0])[0]["dropped"] is True
     assert answer("dead", "retry", ids[1])[0]["outcome"] == "queued"
     assert not set(ids) & {run["run_id"] for run in answer("dead", "list")}
+
+
+def test_a_dead_run_is_retried_once(answer: Any, postroom: Call, thread: str, server_url: str) -> None:
+    run = dead(answer, server_url, thread)
+    (first,) = answer("dead", "retry", run)
+    code, out, err = postroom("dead", "retry", run)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "not on the list" in err
+    with Dispatcher(server_url) as client:
+        # As if whoever retried it had died before it came off the list.
+        client.client.zadd(keys.DEAD, {run: 1})
+        assert client.get_run(first["run_id"]).idempotency_key == f"retry:{run}"
+    (second,) = answer("dead", "retry", run)
+    assert (second["outcome"], second["run_id"]) == ("again", first["run_id"])
+    for run_id in ("nosuch", first["run_id"]):
+        for do in ("retry", "drop"):
+            code, out, err = postroom("dead", do, run_id)
+            assert (code, out, err.count("\n")) == (2, "", 1)
+            assert "not on the list" in err
+
+
+def test_each_of_the_dead_is_handled_by_itself(postroom: Call, answer: Any, thread: str, server: Server) -> None:
+    def on_it(*words: str) -> Any:
+        return answer(*words, "--url", server.url)
+
+    runs = [dead(on_it, server.url, f"{thread} {place}") for place in range(3)]
+    with Dispatcher(server.url) as client:
+        # The one in the middle cannot be submitted again.
+        client.client.hset(keys.run(f"{thread} 1", runs[1]), "queue", "no queue")
+    code, out, err = postroom("dead", "retry", "--url", server.url)
+    assert (code, out.count(" goes on as "), err.count("\n")) == (2, 2, 1), err
+    assert [run["run_id"] for run in on_it("dead", "list")] == [runs[1]]
+    assert postroom("dead", "drop", "--url", server.url)[0] == 0
+    assert postroom("dead", "retry", "--url", server.url) == (0, "", "")
 
 
 def test_stats_and_doctor(answer: Any, postroom: Call) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from postroom.dispatcher.client import Dispatcher
+from postroom.mailbox.errors import PostroomError
 
 
 def client_of(given: argparse.Namespace) -> Dispatcher:
@@ -19,6 +20,14 @@ def client_of(given: argparse.Namespace) -> Dispatcher:
 def say(given: argparse.Namespace, value: Any, words: str) -> None:
     """An answer, for people or for programs."""
     print_line(json.dumps(plain(value), ensure_ascii=False) if given.json else words)
+
+
+def say_wrong(given: argparse.Namespace, error: PostroomError) -> int:
+    """What a user did wrong, in one line, and the exit code for it."""
+    if given.json:
+        print_line(json.dumps({"error": error.as_dict()}))
+    sys.stderr.write(f"postroom: {error.message}\n")
+    return 2
 
 
 def print_line(words: str) -> None:

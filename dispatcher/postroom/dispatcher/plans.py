@@ -271,7 +271,7 @@ def holder(settings: Settings, /, thread: str) -> Plan[lock.Holder | None]:
     return (yield from one(lock.holder(thread)))
 
 
-def retry(settings: Settings, /, run_id: str) -> Plan[lane.Submitted]:
+def retry(settings: Settings, /, run_id: str, *, idempotency_key: str | None = None) -> Plan[lane.Submitted]:
     """Submits the request of an ended run once more, as a new run; takes it off the list of the dead."""
     record = yield from get_run(settings, run_id)
     if record.termination is None:
@@ -279,6 +279,7 @@ def retry(settings: Settings, /, run_id: str) -> Plan[lane.Submitted]:
     body = record.request
     again: Options = {
         "thread": record.thread_id,
+        "idempotency_key": idempotency_key,
         "queue": record.queue,
         "priority": record.priority,
         "tenant": record.tenant,
@@ -291,6 +292,13 @@ def retry(settings: Settings, /, run_id: str) -> Plan[lane.Submitted]:
     done = yield from submit(settings, record.agent, words, **again)
     yield from one(Op(("ZREM", keys.DEAD, run_id), int))
     return done
+
+
+def retry_dead(settings: Settings, /, run_id: str) -> Plan[lane.Submitted]:
+    """Retries a run that was given up, once however often it is asked: the new run's idempotency key is `retry:RUN`."""
+    if not (yield from one(Op(("ZSCORE", keys.DEAD, run_id), bool))):
+        raise NotFound(f"run {run_id!r} is not on the list of the dead; see: postroom dead list")
+    return (yield from retry(settings, run_id, idempotency_key=f"retry:{run_id}"))
 
 
 def drop_dead(settings: Settings, /, run_id: str) -> Plan[bool]:

@@ -3,14 +3,16 @@
 import argparse
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from postroom.dispatcher import doctor
-from postroom.dispatcher.answers import client_of, plain, print_line, say
+from postroom.dispatcher.answers import client_of, plain, print_line, say, say_wrong
 from postroom.dispatcher.client import Dispatcher
-from postroom.dispatcher.listings import ThreadStatus
+from postroom.dispatcher.listings import MOST_PER_PAGE, Page, ThreadStatus
 from postroom.dispatcher.terminal import table
 from postroom.mailbox import keys
+from postroom.mailbox.contracts import RunRecord
 from postroom.mailbox.errands import Lost
 from postroom.mailbox.errors import NotFound, PostroomError
 from postroom.mailbox.lifecycle import RunStatus
@@ -79,14 +81,31 @@ def _add_dead(verbs: Any) -> None:
 def _dead(given: argparse.Namespace) -> int:
     with client_of(given) as client:
         if given.do == "list":
-            return _page(given, client.list_runs(dead=True, limit=200), ["run_id", "thread_id", "agent", "attempts"])
-        names = [given.run_id] if given.run_id else [run.run_id for run in client.list_runs(dead=True, limit=200).items]
-        for name in names:
-            if given.do == "retry":
-                done = client.retry(name)
-                say(given, done, f"{name} goes on as {done.run_id}")
-            else:
-                say(given, {"dropped": client.drop_dead(name), "run_id": name}, f"dropped {name}")
+            return _page(given, Page([*_every_dead(client)], None), ["run_id", "thread_id", "agent", "attempts"])
+        names = [given.run_id] if given.run_id else [run.run_id for run in _every_dead(client)]
+        return max((_dead_one(given, client, name) for name in names), default=0)
+
+
+def _every_dead(client: Dispatcher) -> Iterator[RunRecord]:
+    page = client.list_runs(dead=True, limit=MOST_PER_PAGE)
+    yield from page.items
+    while page.cursor:
+        page = client.list_runs(dead=True, limit=MOST_PER_PAGE, cursor=page.cursor)
+        yield from page.items
+
+
+def _dead_one(given: argparse.Namespace, client: Dispatcher, name: str) -> int:
+    """Retries or drops one of them; what is wrong with it keeps nobody from the others."""
+    try:
+        if given.do == "retry":
+            done = client.retry_dead(name)
+            say(given, done, f"{name} goes on as {done.run_id}")
+        elif client.drop_dead(name):
+            say(given, {"dropped": True, "run_id": name}, f"dropped {name}")
+        else:
+            raise NotFound(f"run {name!r} is not on the list of the dead; see: postroom dead list")
+    except PostroomError as error:
+        return say_wrong(given, error)
     return 0
 
 
