@@ -1,6 +1,7 @@
 """RQ's view of a doorbell: what the scripts write, RQ reads; what RQ writes, workers take."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -142,6 +143,18 @@ def test_a_plain_rq_enqueue_rings_for_a_submitted_run(
     Queue(queue, connection=plain, serializer=JSONSerializer).enqueue(JOB, thread, done.run_id, result_ttl=0)
     with worker(server_url, queue):
         assert client.wait(done.run_id, 15).status == "done"
+
+
+def test_the_plain_rq_of_the_manual_rings(plain: Any, server_url: str) -> None:
+    manual = (ROOT / "docs" / "enqueue.md").read_text(encoding="utf-8")
+    (snippet,) = re.findall(r"^```python\n(from redis .*?)^```", manual, re.DOTALL | re.MULTILINE)
+    before = set(Queue("default", connection=plain, serializer=JSONSerializer).job_ids)
+    exec(compile(snippet.replace("redis://localhost:6379/0", server_url), "enqueue.md", "exec"), {})
+    queue = Queue("default", connection=plain, serializer=JSONSerializer)
+    (rung,) = set(queue.job_ids) - before
+    job = Job.fetch(rung, connection=plain, serializer=JSONSerializer)
+    assert (job.func_name, job.args) == (JOB, ["order 7", "my-run-1"])
+    job.delete()
 
 
 def test_a_worker_runs_nothing_but_its_handlers(plain: Any, queue: str, server_url: str, tmp_path: Path) -> None:
