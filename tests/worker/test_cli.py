@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from postroom.dispatcher import Dispatcher
+from postroom.dispatcher import Dispatcher, RunRequest
+from postroom.dispatcher.listings import MOST_PER_PAGE
 from postroom.mailbox import commit, keys, lock, ops
 from postroom.mailbox.commit import Batch, Owner
 from postroom.mailbox.contracts import Termination, message
+from postroom.mailbox.ids import new_id
 from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
 from postroom.worker.cli import main
 from tests.worker.fleet import Server
@@ -252,6 +254,17 @@ def test_each_of_the_dead_is_handled_by_itself(postroom: Call, answer: Any, thre
     assert [run["run_id"] for run in on_it("dead", "list")] == [runs[1]]
     assert postroom("dead", "drop", "--url", server.url)[0] == 0
     assert postroom("dead", "retry", "--url", server.url) == (0, "", "")
+
+
+def test_more_than_a_page_of_the_dead_is_worked_off(postroom: Call, answer: Any, thread: str, server: Server) -> None:
+    with Dispatcher(server.url) as client:
+        wanted = [RunRequest(run_id=new_id(), thread_id=f"{thread} {place}") for place in range(MOST_PER_PAGE + 5)]
+        client.submit_many(wanted)
+        client.client.zadd(keys.DEAD, {request.run_id: 1 for request in wanted})
+    assert len(answer("dead", "list", "--url", server.url)) == len(wanted)
+    code, out, _ = postroom("dead", "drop", "--url", server.url)
+    assert (code, out.count("dropped ")) == (0, len(wanted))
+    assert answer("dead", "list", "--url", server.url) == []
 
 
 def test_stats_and_doctor(answer: Any, postroom: Call) -> None:

@@ -3,7 +3,8 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from postroom.dispatcher import doctor
@@ -12,7 +13,6 @@ from postroom.dispatcher.client import Dispatcher
 from postroom.dispatcher.listings import MOST_PER_PAGE, Page, ThreadStatus
 from postroom.dispatcher.terminal import table
 from postroom.mailbox import keys
-from postroom.mailbox.contracts import RunRecord
 from postroom.mailbox.errands import Lost
 from postroom.mailbox.errors import NotFound, PostroomError
 from postroom.mailbox.lifecycle import RunStatus
@@ -80,17 +80,19 @@ def _add_dead(verbs: Any) -> None:
 
 def _dead(given: argparse.Namespace) -> int:
     with client_of(given) as client:
+        dead = _every(partial(client.list_runs, dead=True))
         if given.do == "list":
-            return _page(given, Page([*_every_dead(client)], None), ["run_id", "thread_id", "agent", "attempts"])
-        names = [given.run_id] if given.run_id else [run.run_id for run in _every_dead(client)]
+            return _page(given, Page([*dead], None), ["run_id", "thread_id", "agent", "attempts"])
+        names = [given.run_id] if given.run_id else [run.run_id for run in dead]
         return max((_dead_one(given, client, name) for name in names), default=0)
 
 
-def _every_dead(client: Dispatcher) -> Iterator[RunRecord]:
-    page = client.list_runs(dead=True, limit=MOST_PER_PAGE)
+def _every(listing: Callable[..., Page]) -> Iterator[Any]:
+    """All that a listing has, page by page."""
+    page = listing(limit=MOST_PER_PAGE)
     yield from page.items
     while page.cursor:
-        page = client.list_runs(dead=True, limit=MOST_PER_PAGE, cursor=page.cursor)
+        page = listing(limit=MOST_PER_PAGE, cursor=page.cursor)
         yield from page.items
 
 
@@ -118,9 +120,10 @@ def _add_webhooks(verbs: Any) -> None:
 
 def _webhooks(given: argparse.Namespace) -> int:
     with client_of(given) as client:
+        undelivered = _every(client.list_undelivered)
         if given.do == "list":
-            return _page(given, client.list_undelivered(limit=200), ["id", "thread_id", "tries", "wrong"])
-        listed = [given.delivery_id] if given.delivery_id else [d.id for d in client.list_undelivered(limit=200).items]
+            return _page(given, Page([*undelivered], None), ["id", "thread_id", "tries", "wrong"])
+        listed = [given.delivery_id] if given.delivery_id else [each.id for each in undelivered]
         do, word = {"retry": (client.redeliver, "owed again"), "drop": (client.drop_delivery, "dropped")}[given.do]
         for name in listed:
             if not do(name):
@@ -138,7 +141,7 @@ def _add_lost(verbs: Any) -> None:
 
 def _lost(given: argparse.Namespace) -> int:
     with client_of(given) as client:
-        threads = [given.thread] if given.thread else client.list_stranded(limit=200).items
+        threads = [given.thread] if given.thread else [*_every(client.list_stranded)]
         for thread in threads:
             if given.do == "list":
                 for lost in client.list_lost(thread):
