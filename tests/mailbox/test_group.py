@@ -10,7 +10,7 @@ from postroom.mailbox import commit, lane, lock, ops, records
 from postroom.mailbox.connect import connect_async
 from postroom.mailbox.contracts import RunRequest, message
 from postroom.mailbox.errors import InvalidInput, NothingToDo, RunNotFound
-from postroom.mailbox.group import Group
+from postroom.mailbox.group import Group, send
 from postroom.mailbox.settings import Settings
 from tests.mailbox.desk import LEASE, Desk
 
@@ -129,6 +129,15 @@ def test_reads_work_on_both_executors(server_url: str, real: redis.Redis) -> Non
             await group.run(records.thread_of("ghost"))
 
     with_group(server_url, body)
+
+
+def test_a_transport_that_has_closed_under_us_is_a_lost_connection() -> None:
+    class Closed:
+        async def send_packed_command(self, _: object) -> None:
+            raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+    with pytest.raises(redis.exceptions.ConnectionError, match="the handler is closed"):
+        asyncio.run(send(Closed(), b""))
 
 
 def test_what_cannot_be_packed_fails_its_caller_alone(server_url: str) -> None:

@@ -56,9 +56,9 @@ maxmemory-policy noeviction
 stream-node-max-bytes 512
 """
 
-# The allocator of the GNU C library, which the wheel's server uses, keeps seven freed pieces of a size at hand and gathers
-# all others again and again: a twelfth of what a run costs. Other allocators ignore this. It must stay one setting: a
-# second one would not get past `setpriv`.
+# The allocator of the GNU C library, which the wheel's server uses, keeps seven freed pieces of a size at hand and
+# gathers all others again and again: a twelfth of what a run costs. Other allocators ignore this. It must stay one
+# setting: a second one would not get past `setpriv`.
 ALLOCATOR = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=2000"}
 
 Found = TypeVar("Found")
