@@ -3,9 +3,16 @@
 import signal
 import time
 
+import pytest
+
+from postroom.mailbox.contracts import RunRequest
+from postroom.worker.process import FAREWELL_S
+from postroom.worker.supervisor import GRACE_S
 from tests.waiting import until
 from tests.worker import history
 from tests.worker.fleet import Child, Fleet, FleetOn, Server
+
+STUBBORN = "tests.worker.stubborn_app:app"
 
 
 def told(fleet: Fleet, run_id: str) -> list[str]:
@@ -53,6 +60,68 @@ def test_a_step_that_does_not_end_in_time_is_given_back_as_it_was(fleet: Fleet) 
     record = fleet.run(run)
     assert (record.status.value, record.step, record.attempts) == ("queued", 1, 0)
     assert fleet.client.zcard(f"rq:wip:{fleet.queue}") == 0
+
+
+def in_a_call(fleet: Fleet, agent: str) -> RunRequest:
+    """A run of an agent that does not heed anybody, in the middle of its call."""
+    run = fleet.submit([], agent=agent)
+    until(lambda: "tool_call_start" in told(fleet, run.run_id), 15, f"{agent} is at it")
+    return run
+
+
+def given_back(fleet: Fleet, run: RunRequest, attempts: int = 0) -> bool:
+    record = fleet.run(run)
+    assert (record.status.value, record.attempts, fleet.holder(run)) == ("queued", attempts, None)
+    return bool(fleet.client.zcard(f"rq:wip:{fleet.queue}") == 0)
+
+
+@pytest.mark.parametrize("agent", ["nap", "doze"])
+def test_a_tool_in_a_thread_keeps_nobody_from_leaving_in_time(fleet: Fleet, agent: str) -> None:
+    fleet.app, fleet.environ["POSTROOM_DRAIN_MS"] = STUBBORN, "500"
+    worker = fleet.worker()
+    run = in_a_call(fleet, agent)
+    assert worker.stop(0.5 + FAREWELL_S) == 0
+    assert given_back(fleet, run)
+
+
+def test_a_tool_that_swallows_its_cancel_keeps_nobody_from_leaving(fleet: Fleet) -> None:
+    fleet.app, fleet.environ["POSTROOM_DRAIN_MS"] = STUBBORN, "500"
+    worker = fleet.worker()
+    run = in_a_call(fleet, "cling")
+    assert worker.stop(0.5 + 2 * FAREWELL_S) == 0
+    assert given_back(fleet, run)
+
+
+def test_a_second_signal_means_now_for_a_tool_in_a_thread_too(fleet: Fleet) -> None:
+    fleet.app = STUBBORN
+    worker = fleet.worker()
+    run = in_a_call(fleet, "nap")
+    worker.signal(signal.SIGTERM)
+    until(lambda: "takes no more" in worker.said(), 5, "the first signal is heard")
+    assert worker.stop(FAREWELL_S) == 0
+    assert given_back(fleet, run)
+
+
+def test_a_child_that_does_not_leave_is_killed_and_what_it_held_taken_back(fleet: Fleet) -> None:
+    fleet.app, fleet.environ["POSTROOM_DRAIN_MS"] = STUBBORN, "500"
+    fleet.environ["POSTROOM_LEASE_MS"] = "60000"  # a lease that ends earlier would be for the next sweeper
+    supervisor = fleet.supervised(2)
+    run = in_a_call(fleet, "hog")
+    fleet.held(run)
+    assert supervisor.stop(0.5 + GRACE_S + 5) == 1
+    assert "has not left in time and is killed" in supervisor.said()
+    assert fleet.alive() == {}
+    assert given_back(fleet, run, attempts=1), "as for any worker that died"
+
+
+def test_a_supervisor_passes_a_second_signal_on(fleet: Fleet) -> None:
+    fleet.app = STUBBORN
+    supervisor = fleet.supervised(2)
+    runs = [in_a_call(fleet, "nap") for _ in range(2)]
+    supervisor.signal(signal.SIGTERM)
+    until(lambda: supervisor.said().count("takes no more") == 2, 5, "the first signal is heard")
+    assert supervisor.stop(FAREWELL_S) == 0
+    assert all(given_back(fleet, run) for run in runs)
 
 
 def test_a_supervisor_passes_it_on(fleet: Fleet) -> None:

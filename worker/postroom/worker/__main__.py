@@ -1,8 +1,6 @@
 """`python -m postroom.worker` is the `postroom` command."""
 
-import sys
-
-from postroom.worker.cli import main
+from postroom.mailbox.entry import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

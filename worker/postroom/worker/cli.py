@@ -105,7 +105,8 @@ def _worker(given: argparse.Namespace) -> int:
     with _address(settings) as url:
         if given.processes > 1:
             return _run(_supervised(url, settings, given, [_worker_role(given)] * given.processes))
-        return _run(_one_worker(url, settings, queues, given))
+        # Its loop is never closed: that would wait for tasks and threads which do not end. The process ends (`entry`).
+        return _runner().run(_one_worker(url, settings, queues, given))
 
 
 def _up(given: argparse.Namespace) -> int:
@@ -188,8 +189,13 @@ def _address(settings: Settings) -> Iterator[str]:
 
 
 def _run(main: Coroutine[Any, Any, T]) -> T:
+    with _runner() as runner:
+        return runner.run(main)
+
+
+def _runner() -> asyncio.Runner:
     try:
         import uvloop
     except ImportError:  # a platform without uvloop
-        return asyncio.run(main)
-    return uvloop.run(main)
+        return asyncio.Runner()
+    return asyncio.Runner(loop_factory=uvloop.new_event_loop)

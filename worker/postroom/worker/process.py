@@ -46,7 +46,7 @@ T = TypeVar("T")
 # A consume loop that has not turned for this long is dead, even if its task is not.
 STUCK_S = 60
 RQ_TTL_S = 60
-# How long a worker that leaves tries to say so.
+# How long a worker that leaves waits for what it has called off, and then how long it tries to say that it leaves.
 FAREWELL_S = 5
 
 
@@ -62,7 +62,7 @@ class Worker:
     def __init__(self, url: str, app: App, settings: Settings, queues: list[str], slots: int, name: str) -> None:
         self.url, self.app, self.settings, self.queues, self.slots, self.name = url, app, settings, queues, slots, name
         self.stopping = asyncio.Event()
-        self.hurried = False
+        self.hurried = asyncio.Event()
 
     async def run(self) -> int:
         """Works until stopped; 0 for a clean end, 1 when something essential died."""
@@ -171,33 +171,35 @@ class Worker:
             self.desk.draining = True
             self.stopping.set()
         else:
-            self.hurried = True
+            self.hurried.set()
         self.consumer.stop()
 
     async def _leave(self, loops: list["asyncio.Task[Any]"]) -> None:
         self.desk.draining = True
         self.stopping.set()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.drain_ms / 1000):
-                await asyncio.wait(self.ending)
-                while self.consumer.serving and not self.hurried:
-                    self.consumer.freed.clear()
-                    await self.consumer.freed.wait()
+        waits = [self._start(self._drained()), self._start(self.hurried.wait())]
+        await asyncio.wait(waits, timeout=self.settings.drain_ms / 1000, return_when=asyncio.FIRST_COMPLETED)
         # What did not come to the end of its step is given back as it was, free of charge.
         held = [active.owner for active in self.desk.active.values()]
         under_way, given_back = self.consumer.abandon()
-        for task in (tasks := [*under_way, *loops]):
+        for task in (tasks := [*under_way, *loops, *waits]):
             task.cancel()
         await asyncio.wait(tasks, timeout=FAREWELL_S)
-        await models.default().close()
         # A server that is gone or hangs must not keep us from leaving; leases and records end by themselves.
         with suppress(RedisError, OSError, TimeoutError):
             async with asyncio.timeout(FAREWELL_S):
                 await self._say_goodbye([*map(released, held), *given_back])
+                await models.default().close()
                 await self.desk.rest()
                 await self.consumer.close()
                 await self.desk.group.close()
                 await self.client.aclose()
+
+    async def _drained(self) -> None:
+        await asyncio.wait(self.ending)
+        while self.consumer.serving:
+            self.consumer.freed.clear()
+            await self.consumer.freed.wait()
 
     async def _say_goodbye(self, given_back: list[Op[Any]]) -> None:
         for outcome in await self.desk.group.run_all([*given_back, *fleet.leave(self.name)]):

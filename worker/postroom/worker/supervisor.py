@@ -21,7 +21,7 @@ from postroom.mailbox.connect import LOST_CONNECTION, connect_async
 from postroom.mailbox.errors import PostroomError
 from postroom.mailbox.group import Group
 from postroom.mailbox.settings import Settings
-from postroom.worker.process import new_name
+from postroom.worker.process import FAREWELL_S, new_name
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +29,9 @@ log = logging.getLogger(__name__)
 # worker that was killed at its work: it is able to come up, and its work must not wait.
 FIRST_PAUSE_S, LONGEST_PAUSE_S, LIVED_S = 0.1, 10.0, 10.0
 WAIT_FOR_SERVER_S = 1.0
+# What a child needs at most for its two farewells once its steps are over or given up; one that takes longer is stuck.
+GRACE_S = 2 * FAREWELL_S + 1
+LEFT_AS_TOLD = (0, -signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class Role:
 
 
 class Supervisor:
-    """Starts the children, restarts those that die, and passes signals on."""
+    """Starts the children, restarts those that die, passes signals on, and kills those that do not heed them."""
 
     def __init__(self, url: str, settings: Settings, roles: Sequence[Role]) -> None:
         self.url, self.settings, self.roles = url, settings, roles
@@ -63,11 +66,18 @@ class Supervisor:
             await self.client.aclose()
 
     def stop(self) -> None:
-        """Passes the signal on: the first one drains, the second one ends."""
+        """Passes the signal on: the first one drains, the second one ends; who is then still there is killed."""
+        bound = 0 if self.stopping.is_set() else self.settings.drain_ms / 1000
         self.stopping.set()
-        for child in self.children.values():
+        self._signal(signal.SIGTERM)
+        asyncio.get_running_loop().call_later(bound + GRACE_S, self._signal, signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        for name, child in self.children.items():
+            if number is signal.SIGKILL:
+                log.error("%s has not left in time and is killed", name)
             with suppress(ProcessLookupError):
-                child.send_signal(signal.SIGTERM)
+                child.send_signal(number)
 
     async def _keep(self, role: Role) -> int:
         pause = FIRST_PAUSE_S
@@ -77,14 +87,16 @@ class Supervisor:
             child = await asyncio.create_subprocess_exec(*role.command(name), start_new_session=True)
             self.children[name] = child
             if self.stopping.is_set():  # told to stop while it was being started
-                self.stop()
+                child.terminate()
             log.info("%s %s runs as pid %d", role.title, name, child.pid)
             code = await child.wait()
             del self.children[name]
-            if self.stopping.is_set():
-                return 0 if code in (0, -signal.SIGTERM) else 1
+            if self.stopping.is_set() and code in LEFT_AS_TOLD:
+                return 0
             log.warning("%s %s died (exit %d)", role.title, name, code)
             worked = await self._take_back(name) and code < 0
+            if self.stopping.is_set():
+                return 1
             healthy = worked or time.monotonic() - began > LIVED_S
             pause = FIRST_PAUSE_S if healthy else min(pause * 2, LONGEST_PAUSE_S)
             if await self._stopped_within(pause * random.uniform(0.5, 1)):  # noqa: S311 - jitter
@@ -95,7 +107,8 @@ class Supervisor:
         pause = FIRST_PAUSE_S
         while True:
             try:
-                return await self._release(name)
+                async with asyncio.timeout(FAREWELL_S if self.stopping.is_set() else None):
+                    return await self._release(name)
             except LOST_CONNECTION as error:
                 log.warning("could not take back what %s had (%s), trying again", name, error)
             except (RedisError, PostroomError) as error:
