@@ -257,7 +257,7 @@ class Fleet:
                 child.process.send_signal(signal.SIGCONT)
                 child.process.kill()
             child.process.wait()
-        until(lambda: not [_kill(pid) for pid in _marked(self.tag)], 10, "no child is left")
+        until(lambda: not [_kill(pid) for pid in marked(self.tag)], 10, "no child is left")
         self.dispatcher.close()
         self.client.close()
 
@@ -309,7 +309,8 @@ def _breathes(pid: int) -> bool:
         return False
 
 
-def _marked(tag: str) -> Iterator[int]:
+def marked(tag: str) -> Iterator[int]:
+    """Every process of the fleet with this tag, children of children too."""
     wanted = f"{MARK}={tag}".encode()
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from postroom.dispatcher import commands
 from postroom.dispatcher.answers import say
+from postroom.mailbox.connect import address
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.keys import check_name, check_token
 from postroom.mailbox.server import start
@@ -104,7 +105,7 @@ def _worker(given: argparse.Namespace) -> int:
     settings, queues = _fleet(given)
     with _address(settings) as url:
         if given.processes > 1:
-            return _run(_supervised(url, settings, given, [_worker_role(given)] * given.processes))
+            return _run(_supervised(url, settings, [_worker_role(given)] * given.processes))
         # Its loop is never closed: that would wait for tasks and threads which do not end. The process ends (`entry`).
         return _runner().run(_one_worker(url, settings, queues, given))
 
@@ -114,9 +115,10 @@ def _up(given: argparse.Namespace) -> int:
 
     settings, _ = _fleet(given)
     with _address(settings) as url:
-        say(given, {"url": url}, f"postroom is up on {url}; submit with: postroom submit AGENT TEXT")
-        sweeper = Role("dispatcher", lambda name: python("dispatcher", *_shared(given)))
-        return _run(_supervised(url, settings, given, [sweeper, *[_worker_role(given)] * given.processes]))
+        where = address(url)
+        say(given, {"url": where}, f"postroom is up on {where}; submit with: postroom submit AGENT TEXT")
+        sweeper = Role("dispatcher", lambda name: python("dispatcher", *_verbose(given)))
+        return _run(_supervised(url, settings, [sweeper, *[_worker_role(given)] * given.processes]))
 
 
 def _replay(given: argparse.Namespace) -> int:
@@ -157,10 +159,9 @@ async def _one_worker(url: str, settings: Settings, queues: list[str], given: ar
     return await Worker(url, load(given.app), settings, queues, given.concurrency, name).run()
 
 
-async def _supervised(url: str, settings: Settings, given: argparse.Namespace, roles: Sequence[Any]) -> int:
+async def _supervised(url: str, settings: Settings, roles: Sequence[Any]) -> int:
     from postroom.worker.supervisor import Supervisor
 
-    given.url = url
     return await Supervisor(url, settings, roles).run()
 
 
@@ -169,13 +170,13 @@ def _worker_role(given: argparse.Namespace) -> Any:
 
     def command(name: str) -> list[str]:
         options = ["--app", given.app, "--queues", given.queues, "--concurrency", str(given.concurrency)]
-        return python("worker", *options, "--name", name, *_shared(given))
+        return python("worker", *options, "--name", name, *_verbose(given))
 
     return Role("worker", command)
 
 
-def _shared(given: argparse.Namespace) -> list[str]:
-    return ["--url", given.url, *(["--verbose"] if given.verbose else [])]
+def _verbose(given: argparse.Namespace) -> list[str]:
+    return ["--verbose"] if given.verbose else []
 
 
 @contextmanager

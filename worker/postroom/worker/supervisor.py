@@ -5,6 +5,7 @@ It owns no runs and no state; if it dies itself, its children notice nothing and
 
 import asyncio
 import logging
+import os
 import random
 import signal
 import sys
@@ -20,7 +21,7 @@ from postroom.mailbox import fleet
 from postroom.mailbox.connect import LOST_CONNECTION, connect_async
 from postroom.mailbox.errors import PostroomError
 from postroom.mailbox.group import Group
-from postroom.mailbox.settings import Settings
+from postroom.mailbox.settings import Settings, variable
 from postroom.worker.process import FAREWELL_S, new_name
 
 log = logging.getLogger(__name__)
@@ -81,10 +82,12 @@ class Supervisor:
 
     async def _keep(self, role: Role) -> int:
         pause = FIRST_PAUSE_S
+        # Command lines are for everybody to read, and the URL may hold a password.
+        environ = {**os.environ, variable("redis_url"): self.url}
         while True:
             name, began = new_name(), time.monotonic()
             # Its own session: Ctrl-C reaches the supervisor alone, which passes it on once.
-            child = await asyncio.create_subprocess_exec(*role.command(name), start_new_session=True)
+            child = await asyncio.create_subprocess_exec(*role.command(name), env=environ, start_new_session=True)
             self.children[name] = child
             if self.stopping.is_set():  # told to stop while it was being started
                 child.terminate()
