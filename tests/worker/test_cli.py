@@ -14,6 +14,7 @@ from postroom.dispatcher.listings import MOST_PER_PAGE
 from postroom.mailbox import commit, keys, lock, ops
 from postroom.mailbox.commit import Batch, Owner
 from postroom.mailbox.contracts import Termination, message
+from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.ids import new_id
 from postroom.mailbox.lifecycle import TerminationKind, WaitingReason
 from postroom.worker.cli import main
@@ -303,6 +304,70 @@ def test_a_mistake_is_one_line_and_exit_code_2(postroom: Call, words: list[str])
     assert out == ""
     assert err.startswith("postroom: ")
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("submit clerk x --delay nan", "argument --delay: 'nan' is not a number of seconds"),
+        ("submit clerk x --delay inf", "argument --delay: 'inf' is not a number of seconds"),
+        ("submit clerk x --timeout nan", "argument --timeout: 'nan' is not a number of seconds"),
+        ("submit clerk x --timeout soon", "argument --timeout: 'soon' is not a number of seconds"),
+        ("submit clerk x --metadata {bad", "argument --metadata: '{bad' is not JSON: Expecting property name"),
+        ("submit clerk x --metadata [1]", "argument --metadata: '[1]' is not a JSON object"),
+        ("submit clerk x --priority high", "argument --priority: 'high' is not a whole number"),
+        ("submit clerk", "the following arguments are required: text"),
+        ("worker --concurrency 0", "argument --concurrency: 0 is too few; give 1 or more"),
+        ("up --processes two", "argument --processes: 'two' is not a whole number"),
+        ("agents put x --version 1.5", "argument --version: '1.5' is not a whole number"),
+    ],
+)
+def test_a_command_line_that_makes_no_sense_is_one_line(postroom: Call, words: str, told: str) -> None:
+    code, out, err = postroom(*words.split(" "))
+    verb = words.partition(" ")[0]
+    assert (code, out) == (2, "")
+    assert err.startswith(f"postroom {verb}: {told}")
+    assert err.endswith(f"; see postroom {verb} --help\n")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x = 1\ndef (:\n", "{}, line 2: SyntaxError: invalid syntax"),
+        ("\nimport there_is_no_such_module\n", "{}, line 2: ModuleNotFoundError: No module named"),
+        ("from json import nothing\n", "{}, line 1: ImportError: cannot import name"),
+        ("import json\njson.nothing\n", "{}, line 2: AttributeError: module 'json' has no"),
+        ("import json\n\njson.loads('{')\n", "{}, line 3: JSONDecodeError: Expecting"),
+        ("raise ValueError('first\\nsecond')\n", "{}, line 1: ValueError: first second"),
+        ("import sys\nsys.exit(3)\n", "{}, line 2: SystemExit: 3"),
+        ("from postroom.worker import Agent\nAgent(modle='x')\n", "{}, line 2: TypeError: "),
+    ],
+)
+def test_an_app_that_cannot_be_imported_says_where(
+    postroom: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, told: str
+) -> None:
+    module = tmp_path / f"app_{uuid.uuid4().hex[:10]}.py"
+    module.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    place = f"{module.stem}:app"
+    code, out, err = postroom("worker", "--app", place)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"postroom: --app {place!r}: {told.format(module)}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("place", [".x:app", "a..b:app", "shop.py", "shop:", ":app", "shop/app:app"])
+def test_an_app_that_is_no_place_is_one_line(postroom: Call, place: str) -> None:
+    code, _, err = postroom("worker", "--app", place)
+    assert (code, err) == (2, f"postroom: --app {place!r} must look like package.module:app\n")
+
+
+def test_an_empty_url_is_a_mistake(postroom: Call, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stats", "--url", ""]) == 2
+    assert capsys.readouterr().err.startswith("postroom: the Redis URL given is empty; ")
+    with pytest.raises(InvalidInput):
+        Dispatcher("")
 
 
 def test_a_server_that_is_not_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ class Dispatcher:
 
     def __init__(self, url: str | None = None, settings: Settings | None = None) -> None:
         self.settings = settings or Settings.from_env(redis_url=url)
-        self._server, address = _server(url or self.settings.redis_url, self.settings)
+        self._server, address = _server(self.settings.redis_url if url is None else url, self.settings)
         self.client: redis.Redis = connect(address)
 
     submit = _sync(plans.submit)
@@ -137,7 +137,7 @@ class AsyncDispatcher:
 
     def __init__(self, url: str | None = None, settings: Settings | None = None) -> None:
         self.settings = settings or Settings.from_env(redis_url=url)
-        self._server, self._url = _server(url or self.settings.redis_url, self.settings)
+        self._server, self._url = _server(self.settings.redis_url if url is None else url, self.settings)
         self._client: redis.asyncio.Redis | None = None
         self._group: Group | None = None
         self._shares = False
@@ -255,7 +255,7 @@ def _next(stream: Stream, answer: Any) -> Iterable[ops.Op[Any]] | Entry | None:
 
 
 def _server(url: str | None, settings: Settings) -> tuple[EmbeddedServer | None, str]:
-    if url:
+    if url is not None:
         return None, url
     server = start(settings)
     return server, server.url

@@ -12,18 +12,23 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from redis.exceptions import RedisError
+
 from postroom.dispatcher import deciding, views
-from postroom.dispatcher.answers import client_of, plain, print_line, say
+from postroom.dispatcher.answers import client_of, plain, print_line, say, say_wrong
+from postroom.dispatcher.arguments import Parser, json_object, seconds, whole
 from postroom.dispatcher.client import Dispatcher
 from postroom.dispatcher.terminal import show_events
+from postroom.mailbox.connect import address, explained
 from postroom.mailbox.contracts import OnBusy
-from postroom.mailbox.errors import PostroomError
+from postroom.mailbox.entry import INTERRUPTED
+from postroom.mailbox.errors import InvalidInput, PostroomError
 from postroom.mailbox.settings import Settings
 
 
-def parser() -> tuple[argparse.ArgumentParser, Any]:
+def parser() -> tuple[Parser, Any]:
     """The command line, and the place where other commands are added."""
-    root = argparse.ArgumentParser(prog="postroom", description="A worker fleet for AI agents that needs only Redis.")
+    root = Parser(prog="postroom", description="A worker fleet for AI agents that needs only Redis.")
     root.add_argument("--version", action="version", version=f"postroom {version('postroom')}")
     shared = argparse.ArgumentParser(add_help=False)
     shared.add_argument("--url", help="server to use (default $POSTROOM_REDIS_URL, else the embedded one)")
@@ -49,15 +54,22 @@ def execute(root: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
         code: int = given.run(given)
         return code
     except PostroomError as error:
-        if given.json:
-            print_line(json.dumps({"error": error.as_dict()}))
-        sys.stderr.write(f"postroom: {error.message}\n")
-        return 2
+        return say_wrong(given, error)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
     except BrokenPipeError:
         sys.stderr.close()
         return 0
+    except (RedisError, OSError) as error:
+        return say_wrong(given, _ours(given, error))
+
+
+def _ours(given: argparse.Namespace, error: RedisError | OSError) -> PostroomError:
+    """The one place where what others raise while a command runs becomes an error of ours."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return InvalidInput(f"{error.filename}: {error.strerror}")
+    url = given.settings.redis_url
+    return explained(error, address(url) if url else str(given.settings.data_dir))
 
 
 class _Verbs:
@@ -80,10 +92,10 @@ def _add_submit(verbs: _Verbs) -> None:
     submit.add_argument("--on-busy", choices=[mode.value for mode in OnBusy], default="enqueue")
     submit.add_argument("--key", help="idempotency key")
     submit.add_argument("--queue", default="default")
-    submit.add_argument("--priority", type=int, default=128, help="0 is the most urgent, 255 the least (default 128)")
-    submit.add_argument("--delay", type=float, help="seconds until it may start")
-    submit.add_argument("--timeout", type=float, help="seconds until it must have ended")
-    submit.add_argument("--metadata", type=json.loads, help="JSON object to keep with the run")
+    submit.add_argument("--priority", type=whole, default=128, help="0 is the most urgent, 255 the least (default 128)")
+    submit.add_argument("--delay", type=seconds, help="seconds until it may start")
+    submit.add_argument("--timeout", type=seconds, help="seconds until it must have ended")
+    submit.add_argument("--metadata", type=json_object, help="JSON object to keep with the run")
     submit.add_argument("--tenant")
     submit.add_argument("--webhook", help="URL to tell when the run ends or waits")
     submit.add_argument("--follow", action="store_true", help="show its events until it ends")
@@ -113,7 +125,7 @@ def _submit(given: argparse.Namespace) -> int:
 def _add_tail(verbs: _Verbs) -> None:
     tail = verbs.add_parser("tail", help="show a run's events until it ends")
     tail.add_argument("run_id", metavar="RUN")
-    tail.add_argument("--after", type=int, default=0, help="number of the last event already seen")
+    tail.add_argument("--after", type=whole, default=0, help="number of the last event already seen")
     tail.add_argument("--no-follow", action="store_true", help="only what there is")
     tail.set_defaults(run=_tail)
 
@@ -201,9 +213,9 @@ def _send(given: argparse.Namespace) -> int:
 def _add_fork(verbs: _Verbs) -> None:
     fork = verbs.add_parser("fork", help="begin a new thread from any point of another one")
     fork.add_argument("thread")
-    fork.add_argument("--at", type=int, help="the last sequence number to take over (default: all)")
+    fork.add_argument("--at", type=whole, help="the last sequence number to take over (default: all)")
     fork.add_argument("--run", dest="run_id", metavar="RUN", help="take over up to the end of this run")
-    fork.add_argument("--step", type=int, help="take over up to the end of this step of the run")
+    fork.add_argument("--step", type=whole, help="take over up to the end of this step of the run")
     fork.add_argument("--to", help="the new thread's id (default: a new one)")
     fork.add_argument("--agent", help="who serves it (default: as before)")
     fork.add_argument("--grants", action="store_true", help="take along what was allowed for good by then")

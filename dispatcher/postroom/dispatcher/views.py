@@ -9,6 +9,7 @@ from typing import Any
 
 from postroom.dispatcher import doctor
 from postroom.dispatcher.answers import client_of, plain, print_line, say, say_wrong
+from postroom.dispatcher.arguments import whole
 from postroom.dispatcher.client import Dispatcher
 from postroom.dispatcher.listings import MOST_PER_PAGE, Page, ThreadStatus
 from postroom.dispatcher.terminal import table
@@ -36,7 +37,7 @@ def _add_lists(verbs: Any) -> None:
     threads.add_argument("--agent")
     threads.set_defaults(run=_threads)
     for each in (runs, threads):
-        each.add_argument("--limit", type=int, default=50)
+        each.add_argument("--limit", type=whole, default=50)
         each.add_argument("--cursor", help="where the page before ended")
 
 

@@ -23,6 +23,7 @@ from redis.retry import Retry
 from postroom.mailbox.errors import (
     InvalidInput,
     ServerEvicts,
+    ServerFull,
     ServerProblem,
     ServerReadOnly,
     ServerTooOld,
@@ -95,7 +96,7 @@ def _pool(kind: type[Pool], url: str, timeout: float | None, retry: object) -> P
 
 def address(url: str) -> str:
     """The URL as a message may show it: without user, password and query."""
-    parts = urlsplit(url)
+    parts = _checked(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
@@ -165,17 +166,21 @@ def _refuse(info: Mapping[str, object], url: str) -> None:
 
 
 # First match wins, so a class stands before its base.
-_WORDS: tuple[tuple[type[Exception], str], ...] = (
-    (foreign.AuthenticationError, "refused the login; correct user and password in the URL"),
+_WORDS: tuple[tuple[type[Exception], type[ServerProblem], str], ...] = (
+    (foreign.AuthenticationError, ServerUnreachable, "refused the login; correct user and password in the URL"),
     (
         foreign.NoPermissionError,
+        ServerUnreachable,
         "denied this user a command; grant it all commands on postroom:* and rq:*",
     ),
-    (foreign.BusyLoadingError, "is still loading its data; try again in a moment"),
-    (foreign.TimeoutError, "did not answer in time; check the address and the network"),
-    (foreign.ConnectionError, "cannot be reached ({detail}); start it or correct the address"),
-    (foreign.RedisError, "answered with an error ({detail}); check that it is Redis or Valkey"),
-    (UnicodeError, "has no valid host name; correct the address"),
+    (foreign.OutOfMemoryError, ServerFull, "is full and takes no writes; raise its maxmemory or shorten the retention"),
+    (foreign.ReadOnlyError, ServerReadOnly, "takes no writes; give the URL of its primary"),
+    (foreign.BusyLoadingError, ServerUnreachable, "is still loading its data; try again in a moment"),
+    (foreign.TimeoutError, ServerUnreachable, "did not answer in time; check the address and the network"),
+    (foreign.ConnectionError, ServerUnreachable, "cannot be reached ({detail}); start it or correct the address"),
+    (foreign.RedisError, ServerUnreachable, "answered with an error ({detail}); check that it is Redis or Valkey"),
+    (UnicodeError, ServerUnreachable, "has no valid host name; correct the address"),
+    (OSError, ServerUnreachable, "cannot be reached ({detail}); check the network"),
 )
 
 
@@ -184,9 +189,14 @@ def translated(where: str) -> Iterator[None]:
     """Turns what redis-py raises inside into one of our errors about the server at this address."""
     try:
         yield
-    except tuple(kind for kind, _ in _WORDS) as error:
-        # The asyncio client hides what failed while it connected, a wrong password too, behind a ConnectionError.
-        reason = error.__cause__ if isinstance(error.__cause__, foreign.RedisError) else error
-        words = next(words for kind, words in _WORDS if isinstance(reason, kind))
-        detail = " ".join(str(reason).split()).rstrip(".")
-        raise ServerUnreachable(f"the server at {where} {words.format(detail=detail)}") from error
+    except (foreign.RedisError, UnicodeError) as error:
+        raise explained(error, where) from error
+
+
+def explained(error: Exception, where: str) -> ServerProblem:
+    """Our error for one of redis-py's, or of the network's, about the server at this address."""
+    # The asyncio client hides what failed while it connected, a wrong password too, behind a ConnectionError.
+    reason = error.__cause__ if isinstance(error.__cause__, foreign.RedisError) else error
+    kind, words = next((kind, words) for foreign_kind, kind, words in _WORDS if isinstance(reason, foreign_kind))
+    detail = " ".join(str(reason).split()).rstrip(".")
+    return kind(f"the server at {where} {words.format(detail=detail)}")

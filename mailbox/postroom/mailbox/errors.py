@@ -29,6 +29,7 @@ PostroomError
     ├── ServerUnreachable
     ├── ServerTooOld
     ├── ServerEvicts
+    ├── ServerFull
     └── ServerReadOnly
 """
 
@@ -221,6 +222,13 @@ class ServerEvicts(ServerProblem):
     """The server may drop keys when memory is short, so nothing on it is durable."""
 
     code = "server_evicts"
+
+
+class ServerFull(ServerProblem):
+    """The server has used up the memory it may have and refuses writes."""
+
+    code = "server_full"
+    retryable = True
 
 
 class ServerReadOnly(ServerProblem):

@@ -78,6 +78,9 @@ class Settings:
     webhook_timeout_ms: int = _setting(10 * SECOND, _positive, "how long a webhook may take to answer")
 
     def __post_init__(self) -> None:
+        # An unset variable on a command line, most likely: nobody who gives a URL wants a server of their own.
+        if self.redis_url == "":
+            raise InvalidInput("the Redis URL given is empty; give one, or none at all for the embedded server")
         for item in fields(self):
             value = getattr(self, item.name)
             if isinstance(value, int):

@@ -11,6 +11,7 @@ from typing import Any
 
 from postroom.dispatcher.agents import Listed
 from postroom.dispatcher.answers import client_of, plain, print_line, say
+from postroom.dispatcher.arguments import whole
 from postroom.dispatcher.client import Dispatcher
 from postroom.dispatcher.terminal import table
 from postroom.mailbox.backends import A2A
@@ -18,7 +19,7 @@ from postroom.mailbox.cards import read_card
 from postroom.mailbox.contract import parse
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.specs import AgentSpec
-from postroom.worker.app import load
+from postroom.worker.loading import load
 
 
 def add(verbs: Any) -> None:
@@ -34,8 +35,10 @@ def add(verbs: Any) -> None:
     agents.add_argument("--id", default="", help="discover: how to call the agent (default: as its card does)")
     agents.add_argument("--auth-env", metavar="NAME", help="discover: the variable A2A_… with its bearer token")
     agents.add_argument("--any-host", action="store_true", help="discover: the card may name another host")
-    agents.add_argument("--version", type=int, help="show or restore this version")
-    agents.add_argument("--expected", type=int, help="put or drop only if this is the present version (0: not stored)")
+    agents.add_argument("--version", type=whole, help="show or restore this version")
+    agents.add_argument(
+        "--expected", type=whole, help="put or drop only if this is the present version (0: not stored)"
+    )
     agents.add_argument("--force", action="store_true", help="put or discover whatever the present version is")
     agents.add_argument("--app", help="put only what this module:app can serve")
     agents.add_argument("--by", default="", help="who does it")

@@ -1,9 +1,6 @@
 """What a user writes: agents, put together in an app that a worker is pointed at."""
 
-import importlib
-import sys
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
 from postroom.mailbox.agents import pinned as stored_number
 from postroom.mailbox.errors import InvalidInput
@@ -20,7 +17,7 @@ from postroom.worker.registry import Registry, Served
 from postroom.worker.tools.base import Tool
 from postroom.worker.tools.tasks import FUNCTION
 
-__all__ = ["Agent", "App", "Behaviour", "load"]
+__all__ = ["Agent", "App", "Behaviour"]
 
 
 class App:
@@ -120,22 +117,3 @@ def _strangers(agent: Agent, known: Collection[str]) -> list[str]:
         for name in agent.delegates
         if name not in known
     ]
-
-
-def load(place: str) -> App:
-    """The app that `module:name` stands for; the working directory is importable, as with other servers."""
-    module_name, _, attribute = place.partition(":")
-    if not module_name or not attribute:
-        raise InvalidInput(f"--app {place!r} must look like package.module:app")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except ModuleNotFoundError as error:
-        raise InvalidInput(f"--app {place!r}: {error}") from None
-    except AttributeError:
-        raise InvalidInput(f"--app {place!r}: module {module_name} has no {attribute!r}") from None
-    if not isinstance(found, App):
-        raise InvalidInput(f"--app {place!r} is a {type(found).__name__}, not an App")
-    return found

@@ -10,13 +10,14 @@ from typing import Any, TypeVar
 
 from postroom.dispatcher import commands
 from postroom.dispatcher.answers import say
+from postroom.dispatcher.arguments import count
 from postroom.mailbox.connect import address
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.keys import check_name, check_token
 from postroom.mailbox.server import start
 from postroom.mailbox.settings import Settings
 from postroom.worker import agent_commands
-from postroom.worker.app import load
+from postroom.worker.loading import load
 
 T = TypeVar("T")
 
@@ -68,15 +69,8 @@ def _fleet_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--queues", default="default", help="queues to take from, the most urgent first (default default)"
     )
-    parser.add_argument("--concurrency", type=_count, default=256, help="runs at a time in one process (default 256)")
-    parser.add_argument("--processes", type=_count, default=1, help="worker processes (default 1)")
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    parser.add_argument("--concurrency", type=count, default=256, help="runs at a time in one process (default 256)")
+    parser.add_argument("--processes", type=count, default=1, help="worker processes (default 1)")
 
 
 def _server(given: argparse.Namespace) -> int:

@@ -11,10 +11,10 @@ from postroom.mailbox.connect import LOST_CONNECTION, connect_async
 from postroom.mailbox.errors import InvalidInput
 from postroom.mailbox.group import Group
 from postroom.mailbox.settings import Settings
-from postroom.worker import app
 from postroom.worker.activation import activate
 from postroom.worker.desk import Desk
 from postroom.worker.heartbeat import guard, renew_all
+from postroom.worker.loading import load
 from postroom.worker.model import resolve as models
 from postroom.worker.stored import StoredAgents
 
@@ -31,7 +31,7 @@ async def execute_run(thread_id: str, run_id: str) -> None:
         raise InvalidInput("the stock rq worker needs POSTROOM_APP and POSTROOM_REDIS_URL in its environment")
     client = await connect_async(settings.redis_url)
     name = f"rq-{socket.gethostname()}-{os.getpid()}"
-    desk = Desk(Group(client), app.load(settings.app), settings, name)
+    desk = Desk(Group(client), load(settings.app), settings, name)
     models.default().gate.open(desk.group)
     desk.stored = StoredAgents(desk.group, desk.app)
     await desk.stored.refresh()
