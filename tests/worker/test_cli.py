@@ -1,6 +1,7 @@
 """The command line: every command answers people and programs, and a mistake is one line and exit code 2."""
 
 import json
+import subprocess
 import uuid
 from collections.abc import Callable
 from io import StringIO
@@ -212,6 +213,14 @@ def dead(answer: Any, url: str, thread: str) -> str:
         fence = ops.run(client.client, lock.claim(thread, done["run_id"], "w", 10_000)).fence
         ops.run(client.client, lock.release(thread, done["run_id"], fence, "it broke", lock.Failure(None, 1)))
     return str(done["run_id"])
+
+
+def test_the_redis_cli_lines_survive_a_shell(answer: Any, thread: str) -> None:
+    whose = f"it's {thread} $HOME"
+    (done,) = answer("submit", "clerk", "x", "--thread", whose)
+    for line in answer("inspect", done["run_id"])[0]["redis"]:
+        said = subprocess.run(["sh", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True, check=True).stdout
+        assert f"{{{whose}}}" in said.splitlines()[1]
 
 
 def test_the_dead_are_listed_retried_and_dropped(answer: Any, thread: str, server_url: str) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -196,18 +197,17 @@ def _inspect(given: argparse.Namespace) -> int:
             found |= {"run": run, "calls": client.calls(run.run_id)}
         else:
             found |= {"messages": client.messages(thread_id), "unread": client.unread(thread_id)}
-    look = [f"HGETALL '{keys.thread(thread_id)}'", f"GET '{keys.lock(thread_id)}'"]
-    look += (
-        [f"HGETALL '{keys.run(thread_id, run.run_id)}'", f"XRANGE '{keys.events(thread_id, run.run_id)}' - +"]
-        if run
-        else []
-    )
+    look: list[tuple[str, ...]] = [("HGETALL", keys.thread(thread_id)), ("GET", keys.lock(thread_id))]
+    if run:
+        look.append(("HGETALL", keys.run(thread_id, run.run_id)))
+        look.append(("XRANGE", keys.events(thread_id, run.run_id), "-", "+"))
+    lines = [shlex.join(words) for words in look]
     if given.json:
-        print_line(json.dumps(plain({**found, "redis": look}), ensure_ascii=False))
+        print_line(json.dumps(plain({**found, "redis": lines}), ensure_ascii=False))
         return 0
     print_line(json.dumps(plain(found), ensure_ascii=False, indent=2))
     print_line("\nsee for yourself:")
-    for line in look:
+    for line in lines:
         print_line(f"  redis-cli {line}")
     return 0
 
