@@ -136,6 +136,7 @@ class Fleet:
         environ = {f"POSTROOM_{name.upper()}": str(value) for name, value in {**QUICK, **settings}.items()}
         self.environ = {**os.environ, **environ, MARK: self.tag}
         self.app = APP
+        self.place = ["--url", url]
         self.children: list[Child] = []
         self.ids = 0
         self.reconnect()
@@ -148,10 +149,11 @@ class Fleet:
     # -- processes -------------------------------------------------------------------------------------------------
 
     def start(self, *arguments: str, title: str, url: str | None = None) -> Child:
+        place = ["--url", url] if url else self.place
         log = self.home / f"{len(self.children):03d}-{title}.log"
         with log.open("wb") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "postroom.worker", *arguments, "--url", url or self.url, "--verbose"],
+                [sys.executable, "-m", "postroom.worker", *arguments, *place, "--verbose"],
                 cwd=ROOT,
                 env=self.environ,
                 stdin=subprocess.DEVNULL,

@@ -10,11 +10,18 @@ from pydantic import BaseModel
 
 from postroom.dispatcher.client import Dispatcher
 from postroom.mailbox.errors import PostroomError
+from postroom.mailbox.server import attach
+from postroom.mailbox.settings import Settings
 
 
 def client_of(given: argparse.Namespace) -> Dispatcher:
-    """A client for the server the command was pointed at."""
-    return Dispatcher(settings=given.settings)
+    """A client for the server the command was pointed at; a command that ends soon must not own one."""
+    return Dispatcher(url_of(given.settings), given.settings)
+
+
+def url_of(settings: Settings) -> str:
+    """The server given, or the embedded one that somebody else runs."""
+    return settings.redis_url or attach(settings).url
 
 
 def say(given: argparse.Namespace, value: Any, words: str) -> None:

@@ -27,6 +27,7 @@ from io import TextIOWrapper
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from redis.exceptions import RedisError
 
@@ -70,12 +71,30 @@ class EmbeddedServer:
 
     url: str
     pid: int
+    home: Path
     owned: bool = False
     _held: ExitStack = field(default_factory=ExitStack, repr=False)
 
     def close(self) -> None:
         """Stops an owned server and frees its directory; does nothing when attached or done before."""
         self._held.close()
+
+    def stays(self) -> bool:
+        """Whether it is still to be found where it was; an owner that is about to stop it withdraws it first."""
+        return _read_seat(self.home) == _Seat(self.pid, urlsplit(self.url).port or 0)
+
+    def lives(self) -> bool:
+        """Whether it runs."""
+        return _is_held(self.home / SERVER_LOCK)
+
+    def withdraw(self) -> None:
+        """Lets nobody find it any more, so that those who use it leave before it stops."""
+        (self.home / SEAT).unlink(missing_ok=True)
+
+    def gone(self) -> ServerUnreachable:
+        """What to tell a user when it went away under a process that works on it."""
+        how = f"has died ({_last_words(self.home)})" if self.owned else "has gone with its owner"
+        return ServerUnreachable(f"the embedded server in {self.home} {how}; start this again: the data is still there")
 
     def __enter__(self) -> "EmbeddedServer":
         return self
@@ -117,9 +136,19 @@ def start(settings: Settings, *, patience_s: float = 60.0) -> EmbeddedServer:
     return server
 
 
+def attach(settings: Settings, *, patience_s: float = 60.0) -> EmbeddedServer:
+    """The server of `settings.data_dir` that another caller owns; never starts one."""
+    home = settings.data_dir.absolute().resolve()
+    # Whoever holds the lock may still be on the way up.
+    server = _poll(lambda: _attach(home) or not _is_held(home / OWNER_LOCK), patience_s)
+    if not isinstance(server, EmbeddedServer):
+        raise NoServer(f"no server runs in {home}; start one with `postroom up`, or set POSTROOM_REDIS_URL")
+    return server
+
+
 def _attach(home: Path) -> EmbeddedServer | None:
     seat = _read_seat(home)
-    return EmbeddedServer(seat.url, seat.pid) if seat and _is_ready(home, seat) else None
+    return EmbeddedServer(seat.url, seat.pid, home) if seat and _is_ready(home, seat) else None
 
 
 def _own(home: Path, patience_s: float) -> EmbeddedServer | None:
@@ -131,8 +160,9 @@ def _own(home: Path, patience_s: float) -> EmbeddedServer | None:
         with _take_over(home, patience_s) as guard:
             child, seat = _launch(home, find_binary(), guard, islice(_free_ports(), TRIES), patience_s)
         held.callback(_stop, child)
-        held.callback((home / SEAT).unlink, missing_ok=True)
-        server = EmbeddedServer(seat.url, seat.pid, True, held.pop_all())
+        server = EmbeddedServer(seat.url, seat.pid, home, True)
+        held.callback(server.withdraw)
+        server._held = held.pop_all()
     _bind_to_process(server, lock)
     return server
 
@@ -160,6 +190,19 @@ def _claim(path: Path) -> TextIOWrapper | None:
         file.close()
         return None
     return file
+
+
+def _is_held(path: Path) -> bool:
+    """Whether somebody has the lock on this file."""
+    if not path.exists():
+        return False
+    try:
+        lock = _claim(path)
+    except OSError:
+        return False
+    if lock:
+        lock.close()
+    return lock is None
 
 
 def _take_over(home: Path, patience_s: float) -> TextIOWrapper:

@@ -9,14 +9,17 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from postroom.dispatcher import commands
-from postroom.dispatcher.answers import say
+from postroom.dispatcher.answers import say, url_of
 from postroom.dispatcher.arguments import count
 from postroom.mailbox.connect import address
 from postroom.mailbox.errors import InvalidInput
+from postroom.mailbox.guests import working
 from postroom.mailbox.keys import check_name, check_token
-from postroom.mailbox.server import start
+from postroom.mailbox.server import EmbeddedServer
 from postroom.mailbox.settings import Settings
 from postroom.worker import agent_commands
+from postroom.worker.app import App
+from postroom.worker.leaving import LOOK_S, attended
 from postroom.worker.loading import load
 
 T = TypeVar("T")
@@ -77,66 +80,70 @@ def _server(given: argparse.Namespace) -> int:
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    with start(given.settings) as server:
+    with working(given.settings) as server:
         say(
             given,
             {"url": server.url, "pid": server.pid, "owned": server.owned},
             f"server at {server.url} (pid {server.pid})",
         )
-        if server.owned:
-            ended.wait()
+        while server.owned and not ended.wait(LOOK_S):
+            if not server.lives():
+                raise server.gone()
     return 0
 
 
 def _dispatcher(given: argparse.Namespace) -> int:
-    from postroom.dispatcher.service import serve
+    from postroom.dispatcher.service import Service
 
-    with _address(given.settings) as url:
-        return _run(serve(url, given.settings))
+    with _address(given.settings) as (url, server):
+        return _run(attended(Service(url, given.settings), server))
 
 
 def _worker(given: argparse.Namespace) -> int:
-    settings, queues = _fleet(given)
-    with _address(settings) as url:
+    from postroom.worker.process import Worker, new_name
+    from postroom.worker.supervisor import Supervisor
+
+    settings, queues, app = _fleet(given)
+    name = check_token(given.name, "worker name") if given.name else new_name()
+    with _address(settings) as (url, server):
         if given.processes > 1:
-            return _run(_supervised(url, settings, [_worker_role(given)] * given.processes))
+            return _run(attended(Supervisor(url, settings, [_worker_role(given)] * given.processes), server))
         # Its loop is never closed: that would wait for tasks and threads which do not end. The process ends (`entry`).
-        return _runner().run(_one_worker(url, settings, queues, given))
+        return _runner().run(attended(Worker(url, app, settings, queues, given.concurrency, name), server))
 
 
 def _up(given: argparse.Namespace) -> int:
-    from postroom.worker.supervisor import Role, python
+    from postroom.worker.supervisor import Role, Supervisor, python
 
-    settings, _ = _fleet(given)
-    with _address(settings) as url:
+    settings, *_ = _fleet(given)
+    with _address(settings) as (url, server):
         where = address(url)
         say(given, {"url": where}, f"postroom is up on {where}; submit with: postroom submit AGENT TEXT")
         sweeper = Role("dispatcher", lambda name: python("dispatcher", *_verbose(given)))
-        return _run(_supervised(url, settings, [sweeper, *[_worker_role(given)] * given.processes]))
+        return _run(attended(Supervisor(url, settings, [sweeper, *[_worker_role(given)] * given.processes]), server))
 
 
 def _replay(given: argparse.Namespace) -> int:
     from postroom.worker.replay import replay
 
     app = load(_place(given))
-    with _address(given.settings) as url:
-        report = _run(replay(url, given.settings, app, given.run_id))
+    report = _run(replay(url_of(given.settings), given.settings, app, given.run_id))
     words = f"{report.messages} messages in {report.steps} steps, {report.termination}"
     lines = [f"{'same' if report.same else 'different'}: {words}", *report.differences, *report.notes]
     say(given, report, "\n".join(lines))
     return 0 if report.same else 1
 
 
-def _fleet(given: argparse.Namespace) -> tuple[Settings, list[str]]:
+def _fleet(given: argparse.Namespace) -> tuple[Settings, list[str], App]:
     settings: Settings = given.settings
     given.app = _place(given)
     queues = [check_name(queue.strip(), "queue") for queue in given.queues.split(",")]
     # Found out here, once and in one line, rather than by every child for itself.
     from postroom.worker.model import resolve as models
 
-    load(given.app)
+    app = load(given.app)
     models.default()
-    return settings, queues
+    return settings, queues, app
 
 
 def _place(given: argparse.Namespace) -> str:
@@ -144,19 +151,6 @@ def _place(given: argparse.Namespace) -> str:
     if not place:
         raise InvalidInput("which app? give --app module:app or set POSTROOM_APP")
     return place
-
-
-async def _one_worker(url: str, settings: Settings, queues: list[str], given: argparse.Namespace) -> int:
-    from postroom.worker.process import Worker, new_name
-
-    name = check_token(given.name, "worker name") if given.name else new_name()
-    return await Worker(url, load(given.app), settings, queues, given.concurrency, name).run()
-
-
-async def _supervised(url: str, settings: Settings, roles: Sequence[Any]) -> int:
-    from postroom.worker.supervisor import Supervisor
-
-    return await Supervisor(url, settings, roles).run()
 
 
 def _worker_role(given: argparse.Namespace) -> Any:
@@ -174,13 +168,13 @@ def _verbose(given: argparse.Namespace) -> list[str]:
 
 
 @contextmanager
-def _address(settings: Settings) -> Iterator[str]:
+def _address(settings: Settings) -> Iterator[tuple[str, EmbeddedServer | None]]:
     """The server given, or the embedded one for as long as the command runs."""
     if settings.redis_url:
-        yield settings.redis_url
+        yield settings.redis_url, None
         return
-    with start(settings) as server:
-        yield server.url
+    with working(settings) as server:
+        yield server.url, server
 
 
 def _run(main: Coroutine[Any, Any, T]) -> T:
