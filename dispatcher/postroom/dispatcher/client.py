@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from postroom.dispatcher import agents, errands, following, forking, listings, plans, profiles, receipts
-from postroom.dispatcher.driving import drive
+from postroom.dispatcher.driving import drive, drive_here
 from postroom.dispatcher.following import Stream
 from postroom.dispatcher.plans import Plan
 from postroom.mailbox import ops
@@ -111,13 +111,7 @@ class Dispatcher:
                 answer = ops.run_all(self.client, wanted)
 
     def _drive(self, plan: Plan[T]) -> T:
-        try:
-            wanted = next(plan)
-            while True:
-                wanted = plan.send(ops.run_all(self.client, wanted) if wanted else [])
-        except StopIteration as done:
-            value: T = done.value
-            return value
+        return drive_here(plan, self.client)
 
     def close(self) -> None:
         """Gives the connections back, and stops the embedded server if this client started it."""

@@ -4,40 +4,84 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from postroom.dispatcher.client import Dispatcher
+import redis
+
+from postroom.dispatcher.driving import drive_here
+from postroom.dispatcher.listings import stats
 from postroom.mailbox import ops, watch
+from postroom.mailbox.connect import ANSWER_S, address, dial, problems, read_info, translated
+from postroom.mailbox.fleet import Pulse
+from postroom.mailbox.settings import Settings
 
 SKEW_MS = 2_000
+# The share of its memory that a server may use before there is something to be said about it.
+NEARLY_FULL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at."""
+    """One thing looked at; what is well for now may still be worth a look."""
 
     what: str
     well: bool
     words: str
+    watch: bool = False
+
+    @property
+    def mark(self) -> str:
+        """How it stands out among the others."""
+        return "BAD" if not self.well else "NB " if self.watch else "ok "
 
 
-def examine(client: Dispatcher) -> list[Finding]:
-    """All findings; a client that got this far has passed the checks of every connect."""
-    info: dict[str, Any] = client.client.info()
-    stats = client.stats()
-    now = ops.run(client.client, watch.clock())
-    waiting = sum(stats.queues.values())
+def examine(url: str, settings: Settings) -> list[Finding]:
+    """All findings, about a server that any other command would refuse too."""
+    info = read_info(url)
+    with dial(url, timeout=ANSWER_S) as client, translated(address(url)):
+        found = drive_here(stats(settings), client)
+        now = ops.run(client, watch.clock())
+        return [
+            *_fitness(info, address(url)),
+            _memory(info),
+            _persistence(info),
+            _clock(now),
+            _queues(found.queues, found.workers),
+            _workers(len(found.workers), sum(found.queues.values())),
+            _overdue(client, now),
+            _dead(found.dead),
+            _webhooks(found.owed, found.undelivered),
+        ]
+
+
+# Field of INFO, what it is about, and what to say when it is as it must be.
+_FIT = {
+    "redis_version": ("version", "{server_name} {version}"),
+    "role": ("role", "{role}, takes writes"),
+    "maxmemory_policy": ("policy", "maxmemory-policy {maxmemory_policy}, nothing is evicted"),
+}
+
+
+def _fitness(info: dict[str, Any], where: str) -> list[Finding]:
+    named = {"server_name": "redis", "version": info.get("valkey_version", info.get("redis_version")), **info}
+    found = problems(info, where)
     return [
-        Finding(
-            "server", True, f"{info.get('server_name', 'redis')} {info.get('valkey_version', info['redis_version'])}"
-        ),
-        Finding("policy", True, f"maxmemory-policy {info['maxmemory_policy']}, nothing is evicted"),
-        _persistence(info),
-        _clock(now),
-        _queues(stats.queues, waiting, len(stats.workers)),
-        _workers(len(stats.workers), waiting),
-        _overdue(client, now),
-        _dead(stats.dead),
-        _webhooks(stats.owed, stats.undelivered),
+        Finding(what, found[field] is None, str(found[field] or words.format_map(named)))
+        for field, (what, words) in _FIT.items()
     ]
+
+
+def _memory(info: dict[str, Any]) -> Finding:
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if not most:
+        return Finding("memory", True, f"{_mib(used)} used, no maxmemory")
+    words = f"{_mib(used)} of {_mib(most)} used ({used * 100 // most} %)"
+    if used < NEARLY_FULL * most:
+        return Finding("memory", True, words)
+    what = "every write is refused" if used >= most else "writes will be refused when it is full"
+    return Finding("memory", used < most, f"{words}, {what}; raise maxmemory or shorten the retention", watch=True)
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):.1f} MiB"
 
 
 def _persistence(info: dict[str, Any]) -> Finding:
@@ -53,9 +97,13 @@ def _clock(now: int) -> Finding:
     return Finding("clock", skew < SKEW_MS, f"{skew} ms from the server's{advice}")
 
 
-def _queues(queues: dict[str, int], waiting: int, workers: int) -> Finding:
+def _queues(queues: dict[str, int], workers: list[Pulse]) -> Finding:
     words = ", ".join(f"{name} {count}" for name, count in queues.items()) or "none yet"
-    return Finding("queues", not waiting or bool(workers), words)
+    heard = {queue for pulse in workers for queue in pulse.fields.get("queues", b"").decode().split(",")}
+    if not (unheard := [name for name, count in queues.items() if count and name not in heard]):
+        return Finding("queues", True, words)
+    advice = f"start one: postroom worker --queues {','.join(unheard)}"
+    return Finding("queues", False, f"{words}; no live worker takes from {', '.join(unheard)}; {advice}")
 
 
 def _workers(workers: int, waiting: int) -> Finding:
@@ -66,8 +114,8 @@ def _workers(workers: int, waiting: int) -> Finding:
     )
 
 
-def _overdue(client: Dispatcher, now: int) -> Finding:
-    late = ops.run(client.client, watch.due(now - 10_000, 1000))
+def _overdue(client: redis.Redis, now: int) -> Finding:
+    late = ops.run(client, watch.due(now - 10_000, 1000))
     if not late:
         return Finding("sweep", True, "the watch list is worked off")
     return Finding("sweep", False, f"{len(late)} threads wait for a look; start one: postroom dispatcher")

@@ -1,10 +1,14 @@
-"""Running a plan on an event loop: its ops go out as it yields them, their outcomes come back in."""
+"""Running a plan: its ops go out as it yields them, their outcomes come back in."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom.dispatcher.plans import Plan
+from postroom.mailbox import ops
 from postroom.mailbox.ops import Op
+
+if TYPE_CHECKING:
+    import redis
 
 T = TypeVar("T")
 Values = Callable[[list[Op[Any]]], Awaitable[list[Any]]]
@@ -17,6 +21,17 @@ async def drive(plan: Plan[T], values: Values) -> T:
         while True:
             made = list(wanted)
             wanted = plan.send(await values(made) if made else [])
+    except StopIteration as done:
+        found: T = done.value
+        return found
+
+
+def drive_here(plan: Plan[T], client: "redis.Redis") -> T:
+    """The same on a client that blocks."""
+    try:
+        wanted = next(plan)
+        while True:
+            wanted = plan.send(ops.run_all(client, wanted) if wanted else [])
     except StopIteration as done:
         found: T = done.value
         return found

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from postroom.dispatcher import doctor
-from postroom.dispatcher.answers import client_of, plain, print_line, say, say_wrong
+from postroom.dispatcher.answers import client_of, plain, print_line, say, say_wrong, url_of
 from postroom.dispatcher.arguments import whole
 from postroom.dispatcher.client import Dispatcher
 from postroom.dispatcher.listings import MOST_PER_PAGE, Page, ThreadStatus
@@ -220,8 +220,7 @@ def _run_or_none(client: Dispatcher, target: str) -> Any:
 
 
 def _doctor(given: argparse.Namespace) -> int:
-    with client_of(given) as client:
-        findings = doctor.examine(client)
+    findings = doctor.examine(url_of(given.settings), given.settings)
     for finding in findings:
-        say(given, finding, f"{'ok ' if finding.well else 'BAD'} {finding.what}: {finding.words}")
+        say(given, finding, f"{finding.mark} {finding.what}: {finding.words}")
     return 0 if all(finding.well for finding in findings) else 1

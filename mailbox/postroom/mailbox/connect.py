@@ -51,7 +51,7 @@ Pool = TypeVar("Pool", redis.ConnectionPool, redis.asyncio.ConnectionPool)
 
 def connect(url: str, *, answer_s: float = ANSWER_S) -> redis.Redis:
     """A client of a server that passed the checks and answered them in time."""
-    _refuse(_read_info(url, answer_s), url)
+    _refuse(read_info(url, answer_s), url)
     return dial(url)
 
 
@@ -71,7 +71,8 @@ def _dial_async(url: str, *, timeout: float | None = None) -> redis.asyncio.Redi
 
 
 # The question gets a connection of its own with a timeout, for the client has none and a stalled server would hang it.
-def _read_info(url: str, answer_s: float) -> dict[str, Any]:
+def read_info(url: str, answer_s: float = ANSWER_S) -> dict[str, Any]:
+    """What the server says of itself, whatever that is."""
     with dial(url, timeout=answer_s) as client, translated(address(url)):
         info: dict[str, Any] = client.info()
         return info
@@ -151,13 +152,18 @@ _REQUIRED: tuple[tuple[str, Callable[[str], bool], type[ServerProblem], str], ..
 )
 
 
+def problems(info: Mapping[str, object], where: str) -> dict[str, ServerProblem | None]:
+    """What is wrong with each field of INFO that matters; what a server leaves unsaid counts against it."""
+    said = {field: str(info.get(field, "unknown")) for field, *_ in _REQUIRED}
+    return {
+        field: None if fits(said[field]) else kind(words.format(address=where, value=said[field]))
+        for field, fits, kind, words in _REQUIRED
+    }
+
+
 def problem(info: Mapping[str, object], where: str) -> ServerProblem | None:
-    """The first reason not to use a server that says this of itself; what it leaves unsaid counts against it."""
-    for field, fits, kind, words in _REQUIRED:
-        value = str(info.get(field, "unknown"))
-        if not fits(value):
-            return kind(words.format(address=where, value=value))
-    return None
+    """The first reason not to use a server that says this of itself."""
+    return next(filter(None, problems(info, where).values()), None)
 
 
 def _refuse(info: Mapping[str, object], url: str) -> None:
