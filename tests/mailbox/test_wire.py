@@ -124,6 +124,40 @@ def test_events_told_together_are_read_from_any_of_them(desk: Desk, after: int) 
     assert [event["type"] for event in found] == ["text_delta"] * 3 + ["run_finish"]
     behind = desk.run(journal.read(desk.thread, owner.run_id, after))
     assert [(each.number, each.event) for each in behind] == [(n + 1, found[n]) for n in range(after, 4)]
-    assert [each.number for each in desk.run(journal.read(desk.thread, owner.run_id, after, 1))] == [after + 1][
-        : 4 - after
-    ]
+    assert desk.run(journal.read(desk.thread, owner.run_id, after, 1)) == behind  # an entry is read whole
+
+
+def test_what_all_threads_share_may_be_broken_for_those_alone_who_write_it(desk: Desk) -> None:
+    """Renewals and commits do not write it; whoever would is told."""
+    owner = desk.started()
+    dead = Desk(desk.client)
+    broken = dead.started()
+    listing = dict(desk.client.zscan_iter(keys.DEAD))
+    desk.client.set(keys.DEAD, "junk")
+    try:
+        error = Termination(kind=TerminationKind.ERROR, code="x", message="y")
+        renewed, ended, committed = ops.run_all(
+            desk.client,
+            [
+                lock.renew(owner.thread_id, owner.run_id, owner.fence, LEASE, desk.now),
+                commit.finish(broken, Batch(1, step=1), error, now=desk.now),
+                commit.commit(owner, Batch(1, step=1), now=desk.now),
+            ],
+        )
+    finally:
+        desk.client.delete(keys.DEAD)
+        if listing:
+            desk.client.zadd(keys.DEAD, listing)
+    assert renewed.until == desk.now + LEASE
+    assert isinstance(ended, ResponseError)
+    assert committed.outcome == "committed"
+    assert dead.watched() is None
+
+
+def test_a_run_whose_journal_is_broken_has_not_ended(desk: Desk) -> None:
+    owner = desk.started()
+    desk.client.set(keys.events(desk.thread, owner.run_id), "junk")
+    with pytest.raises(ResponseError, match="WRONGTYPE"):
+        desk.finish(owner, batch=Batch(1, step=1).tell({"type": "step_start"}))
+    assert desk.status(owner.run_id) == "running"
+    assert ops.run(desk.client, lock.holder(desk.thread)) is not None

@@ -83,16 +83,16 @@ def _event(found: dict[str, bytes]) -> Plain:
     return event | (codec.decode(body) if body else {})
 
 
-def read(thread_id: str, run_id: str, after: int = 0, count: int = 1000) -> Op[list[Entry]]:
-    """Up to `count` events behind a number; if some of those were trimmed, an error says so instead of a silent gap."""
+def read(thread_id: str, run_id: str, after: int = 0, count: int = 200) -> Op[list[Entry]]:
+    """The events of up to `count` entries behind a number; if some were trimmed, an error says so, not a silent gap."""
     command = ("XRANGE", keys.events(thread_id, run_id), f"({after}-0", "+", "COUNT", count)
-    return Op(command, lambda reply: _without_gap(run_id, after, reply)[:count])
+    return Op(command, lambda reply: _without_gap(run_id, after, reply))
 
 
-def follow(thread_id: str, run_id: str, after: int, wait_ms: int, count: int = 1000) -> Op[list[Entry]]:
+def follow(thread_id: str, run_id: str, after: int, wait_ms: int, count: int = 200) -> Op[list[Entry]]:
     """Like `read`, but waits for the next event; it blocks its connection, so give it one of its own."""
     command = ("XREAD", "BLOCK", wait_ms, "COUNT", count, "STREAMS", keys.events(thread_id, run_id), f"{after}-0")
-    return Op(command, lambda reply: _without_gap(run_id, after, reply[0][1] if reply else [])[:count])
+    return Op(command, lambda reply: _without_gap(run_id, after, reply[0][1] if reply else []))
 
 
 def _without_gap(run_id: str, after: int, raw: Sequence[Any]) -> list[Entry]:

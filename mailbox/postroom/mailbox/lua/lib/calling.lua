@@ -3,14 +3,15 @@
 -- Whatever goes wrong in the middle, what all threads share learns of what was written until then.
 local function perform(name)
   local well, reply = pcall(transitions[name])
-  return well and reply or failure(reply)
+  if well then return reply end
+  return failure(reply)
 end
 
 local function alone(keys, arguments, name)
   open_call(keys, arguments)
   set_clock()
   local reply = perform(name)
-  write_shared()
+  write_shared(function(_, raised) reply = failure(raised) end)
   return reply
 end
 
@@ -29,9 +30,9 @@ local function together(arguments)
     local last = cursor + 1 + count
     open_thread(take())
     set_clock()
-    replies[#replies + 1] = perform(name)
-    cursor = last
+    replies[present] = perform(name)
+    cursor, present = last, present + 1
   end
-  write_shared()
+  write_shared(function(each, raised) replies[each] = failure(raised) end)
   return replies
 end

@@ -1,9 +1,15 @@
 -- Who holds the thread, who is next, and by when somebody must look.
 
 -- Somebody must look at the thread by then. An earlier look stays; only a look itself, or idleness, takes one away.
-local function look_by(time) looks[thread_id] = math.min(time, looks[thread_id] or time) end
+local function look_by(time)
+  looks[thread_id] = math.min(time, looks[thread_id] or time)
+  will_write('postroom:watch')
+end
 
-local function unwatch() unwatched[thread_id], looks[thread_id] = true, nil end
+local function unwatch()
+  unwatched[thread_id], looks[thread_id] = true, nil
+  will_write('postroom:watch')
+end
 
 -- Something falls due on the thread: `start`, `wake` or `deadline` of a run. Most threads never have a timer, so those that
 -- had one say so and the others need not be asked.

@@ -132,10 +132,6 @@ end
 -- Ends a run on every path there is: one terminal event, every call answered, every trace given its end.
 local function end_run(run, record, kind, code, message, ...)
   local run_key, number, told = run_key_of(run), (tonumber(record.events) or 0) + 1, record.told
-  if record.open then
-    redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', now_text, unpack(record.thread_changes))
-    unlock()
-  end
   -- A step whose worker died in the middle is closed here, so that every start has its end.
   if record.phase ~= '' then
     append(told, 'type', 'step_end', 'step', record.phase)
@@ -152,6 +148,12 @@ local function end_run(run, record, kind, code, message, ...)
     append(record.changes, 'message', message)
   end
   append(told, ...)
+  -- First of all: should the journal be broken, the run has not ended.
+  write_events(run_key, number, told)
+  if record.open then
+    redis.call('HSET', thread_key, 'open', '', 'last', run, 'updated', now_text, unpack(record.thread_changes))
+    unlock()
+  end
   redis.call('HSET', run_key, 'status', 'done', 'termination', kind, 'events', text(number), 'finished', now_text,
     'updated', now_text, 'worker', '', unpack(record.changes))
   if record.status == 'waiting' then redis.call('HSET', run_key, 'waiting', '', 'wake', '') end
@@ -160,7 +162,6 @@ local function end_run(run, record, kind, code, message, ...)
     redis.call('PEXPIRE', run_key .. ':state', record.keep)
     redis.call('PEXPIRE', run_key .. ':outputs', record.keep)
   end
-  write_events(run_key, number, told)
   if record.webhook ~= '' then owe_delivery(run, number) end
   if record.reports ~= '' then
     report(run, record, number, code)
