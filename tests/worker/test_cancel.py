@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from postroom.mailbox import keys
+from postroom.mailbox import keys, lane
 from postroom.mailbox.contracts import RunRequest
 from tests.waiting import until
 from tests.worker.fleet import LONG, Fleet, percentile, report
@@ -67,10 +67,15 @@ def test_the_flag_wins_when_the_message_is_lost(fleet: Fleet) -> None:
     channel = keys.control(worker.title)
     run = begun(fleet)
     until(lambda: fleet.client.pubsub_numsub(channel)[0][1] == 1, 10, "the worker listens")
-    fleet.client.client_kill_filter(_type="pubsub")
     asked_at = time.monotonic()
-    assert fleet.dispatcher.cancel(run.run_id).outcome == "requested"
-    assert fleet.client.pubsub_numsub(channel)[0][1] == 0, "somebody may have heard it"
+    # In one transaction, or the worker may listen again before the message is sent.
+    with fleet.client.pipeline() as pipe:
+        pipe.client_kill_filter(_type="pubsub")
+        pipe.execute_command(*lane.cancel(run.thread_id, run.run_id).command)
+        pipe.pubsub_numsub(channel)
+        _, (outcome, *_), listening = pipe.execute()
+    assert outcome == b"requested"
+    assert listening[0][1] == 0, "somebody may have heard it"
     until(lambda: fleet.status(run) == "done", 10, "the run stops")
     assert time.monotonic() - asked_at < fleet.settings.heartbeat_ms / 1000 + 1
     assert ended(fleet, run)["termination"] == "cancelled"
