@@ -31,7 +31,7 @@ types: $(READY)
 contracts: $(READY)
 	$(BIN)/lint-imports
 
-# The long versions of the tests that kill things: some five minutes.
+# The long versions of the tests that kill things: about a quarter of an hour.
 chaos: $(READY)
 	POSTROOM_CHAOS=long $(BIN)/pytest -s tests/worker
 
