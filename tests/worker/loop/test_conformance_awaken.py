@@ -186,6 +186,9 @@ def test_08_cancel_a_run_that_is_running_here(server_url: str) -> None:
     @tool
     async def hang(ctx: ToolContext) -> str:
         """Never ends by itself."""
+        journal = keys.calls(office.thread, ctx.run_id)
+        while b"succeeded" not in office.dispatcher.client.hvals(journal):  # noqa: ASYNC110 - a thread works on it
+            await asyncio.sleep(0)
         office.dispatcher.cancel(ctx.run_id)
         asyncio.get_running_loop().call_soon(office.desk.active[ctx.run_id].request_cancel, "cancelled")
         await asyncio.Event().wait()
