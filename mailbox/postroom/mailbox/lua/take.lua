@@ -44,7 +44,7 @@ end
 -- ever reads those of a doorbell of ours.
 local function note_execution(job, entry, execution)
   local seconds = string.format('%.3f', now / 1000)
-  redis.call('HSET', 'rq:job:' .. job, 'last_heartbeat', iso(now))
+  redis.call('HSET', 'rq:job:' .. job, 'last_heartbeat', at)
   redis.call('HSET', 'rq:execution:' .. entry, 'id', execution, 'created_at', seconds, 'last_heartbeat', seconds,
     'worker_name', worker)
   redis.call('EXPIREAT', 'rq:execution:' .. entry, abandoned)
